@@ -1,0 +1,43 @@
+# Every target that needs them brings its own environment, dependencies and Java: see scripts/setup.py.
+BIN := .venv/bin
+RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
+
+.PHONY: setup demo test test-deep check bench serve format lock clean
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@$(RUN)/python examples/demo.py
+
+test: setup
+	@$(RUN)/python -m pytest
+
+test-deep: setup
+	@$(RUN)/python -m pytest -m deep --timeout 7200
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/unit tests/architecture
+
+bench: setup
+	@$(RUN)/python benchmarks/backfill.py
+
+serve: setup
+	@$(RUN)/tidemill serve --root ./tidemill-data --host 127.0.0.1 --port 8181
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: setup
+	$(COMPILE) --upgrade --group dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

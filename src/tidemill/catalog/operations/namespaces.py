@@ -1,0 +1,97 @@
+"""What callers can do with namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import uuid4
+
+from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath
+from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
+from tidemill.catalog.model.tables import Page, Table
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
+from tidemill.errors import InvalidInput
+
+
+class NamespaceOperations:
+    def __init__(self, store: CatalogStore, authorizer: Authorizer, files: TableFiles) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+
+    def create(
+        self, caller: Caller, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str]
+    ) -> Namespace:
+        self._authorizer.require(caller, Permission.MANAGE, path)
+        _refuse_root(path, "created")
+        dropped: Sequence[Table] = ()
+        with self._store.transaction() as tx:
+            existing = tx.namespaces.find(path)
+            if existing is not None and mode is CreateMode.CREATE:
+                raise NamespaceAlreadyExists(path)
+            if existing is not None and mode is CreateMode.EXIST_OK:
+                return existing
+            if existing is not None:
+                dropped = _remove_with_content(tx, path)
+            namespace = Namespace(uuid4(), path, dict(properties))
+            tx.namespaces.add(namespace)
+        self._remove_files(dropped)
+        return namespace
+
+    def list_children(self, caller: Caller, path: NamespacePath, page: Page) -> Sequence[str]:
+        self._authorizer.require(caller, Permission.READ, path)
+        with self._store.transaction() as tx:
+            _check_exists(tx, path)
+            return [child.path.name for child in tx.namespaces.list_children(path, page)]
+
+    def describe(self, caller: Caller, path: NamespacePath) -> Namespace:
+        self._authorizer.require(caller, Permission.READ, path)
+        if path.is_root:
+            return Namespace(uuid4(), path)
+        with self._store.transaction() as tx:
+            return tx.namespaces.get(path)
+
+    def drop(self, caller: Caller, path: NamespacePath, mode: DropMode, behavior: DropBehavior) -> None:
+        self._authorizer.require(caller, Permission.MANAGE, path)
+        _refuse_root(path, "dropped")
+        dropped: Sequence[Table] = ()
+        with self._store.transaction() as tx:
+            if tx.namespaces.find(path) is None:
+                if mode is DropMode.SKIP:
+                    return
+                raise NamespaceNotFound(path)
+            if behavior is DropBehavior.CASCADE:
+                dropped = _remove_with_content(tx, path)
+            else:
+                tx.namespaces.remove(path)
+        self._remove_files(dropped)
+
+    def _remove_files(self, tables: Sequence[Table]) -> None:
+        for table in tables:
+            self._files.remove_table(table.location)
+
+
+def _refuse_root(path: NamespacePath, what: str) -> None:
+    if path.is_root:
+        raise InvalidInput("id", f"the root namespace cannot be {what}; name a namespace below it")
+
+
+def _check_exists(tx: CatalogTransaction, path: NamespacePath) -> None:
+    if not path.is_root:
+        tx.namespaces.get(path)
+
+
+def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequence[Table]:
+    tables = tx.tables.list_under(path)
+    for table in tables:
+        tx.tables.remove(table.table_id)
+    for below in _deepest_first(tx, path):
+        tx.namespaces.remove(below)
+    return tables
+
+
+def _deepest_first(tx: CatalogTransaction, path: NamespacePath) -> Iterator[NamespacePath]:
+    for child in tx.namespaces.list_children(path, Page()):
+        yield from _deepest_first(tx, child.path)
+    yield path

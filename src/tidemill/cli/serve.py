@@ -1,0 +1,46 @@
+"""`tidemill serve` and `tidemill work`: the long-running processes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+RootSetting = Annotated[Path | None, typer.Option("--root", help="Folder of the catalog and the data.")]
+
+StdinSetting = Annotated[bool, typer.Option("--exit-with-stdin", help="Stop when standard input is closed.")]
+
+
+def serve(
+    *,
+    root: RootSetting = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen at; 0 takes a free one.")] = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker beside it.")] = False,
+    exit_with_stdin: StdinSetting = False,
+) -> None:
+    """Run the server, and a worker beside it."""
+    settings = _server_part("settings").load_settings(
+        root=root,
+        host=host,
+        port=port,
+        with_worker=False if no_worker else None,
+        exit_with_stdin=exit_with_stdin or None,
+    )
+    _server_part("serve").serve(settings)
+
+
+def work(*, root: RootSetting = None, exit_with_stdin: StdinSetting = False) -> None:
+    """Run a worker alone."""
+    settings = _server_part("settings").load_settings(root=root, exit_with_stdin=exit_with_stdin or None)
+    _server_part("worker").work(settings)
+
+
+def _server_part(name: str) -> Any:
+    """The server takes seconds to import; the other commands do without it."""
+    # Lance warns at every commit of a backfill that its operation is young; it reads this when imported.
+    os.environ.setdefault("LANCE_LOG", "error")
+    return importlib.import_module(f"tidemill.server.{name}")

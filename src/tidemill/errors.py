@@ -1,0 +1,94 @@
+"""Every way Tidemill refuses a request: one code each, one class per code."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCode(StrEnum):
+    """What went wrong, in words that belong to no protocol."""
+
+    NAMESPACE_NOT_FOUND = "namespace_not_found"
+    NAMESPACE_ALREADY_EXISTS = "namespace_already_exists"
+    NAMESPACE_NOT_EMPTY = "namespace_not_empty"
+    TABLE_NOT_FOUND = "table_not_found"
+    TABLE_ALREADY_EXISTS = "table_already_exists"
+    TABLE_VERSION_NOT_FOUND = "table_version_not_found"
+    TABLE_VERSION_ALREADY_EXISTS = "table_version_already_exists"
+    TABLE_COLUMN_NOT_FOUND = "table_column_not_found"
+    BRANCH_NOT_FOUND = "branch_not_found"
+    INVALID_TABLE_STATE = "invalid_table_state"
+    INVALID_TABLE_SCHEMA = "invalid_table_schema"
+    FUNCTION_NOT_FOUND = "function_not_found"
+    VIEW_NOT_FOUND = "view_not_found"
+    JOB_NOT_FOUND = "job_not_found"
+    JOB_ALREADY_ACTIVE = "job_already_active"
+    INVALID_JOB_TRANSITION = "invalid_job_transition"
+    LEASE_LOST = "lease_lost"
+    CONCURRENT_MODIFICATION = "concurrent_modification"
+    INVALID_INPUT = "invalid_input"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    ROUTE_NOT_FOUND = "route_not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    PERMISSION_DENIED = "permission_denied"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+class TidemillError(Exception):
+    """A refusal with a code that every protocol has an answer for."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+
+
+class InvalidInput(TidemillError):
+    """A value is not what it has to be; says which field and what would be right."""
+
+    code = ErrorCode.INVALID_INPUT
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+class PayloadTooLarge(TidemillError):
+    code = ErrorCode.PAYLOAD_TOO_LARGE
+
+    def __init__(self, what: str, limit_bytes: int) -> None:
+        super().__init__(f"{what} is larger than the limit of {limit_bytes:,} bytes")
+
+
+class Unsupported(TidemillError):
+    """The operation or option is known and not served."""
+
+    code = ErrorCode.UNSUPPORTED
+
+
+class PermissionDenied(TidemillError):
+    code = ErrorCode.PERMISSION_DENIED
+
+    def __init__(self, principal: str, permission: str, resource: str) -> None:
+        super().__init__(f"{principal} lacks the permission '{permission}' on {resource}")
+
+
+class RouteNotFound(TidemillError):
+    code = ErrorCode.ROUTE_NOT_FOUND
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"There is no operation at {method} {path}")
+
+
+class MethodNotAllowed(TidemillError):
+    code = ErrorCode.METHOD_NOT_ALLOWED
+
+    def __init__(self, method: str, path: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"{path} does not take {method}; use {' or '.join(allowed)}")
+        self.allowed = allowed
+
+
+class Unavailable(TidemillError):
+    """A part we need does not answer now; the same request may succeed later."""
+
+    code = ErrorCode.UNAVAILABLE

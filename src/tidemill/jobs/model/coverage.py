@@ -1,0 +1,59 @@
+"""Coverage: which source rows have an up-to-date result, as of which source version."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Rows whose result equals function(inputs at `watermark`); `revision` guards against lost updates.
+
+    A stored coverage has revision 1 or more; revision 0 means nothing has been stored yet.
+    """
+
+    digest: str
+    watermark: int = 0
+    rows: BitMap64 = field(default_factory=BitMap64)
+    revision: int = 0
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What happened to a table's rows between two versions, as far as some columns are concerned.
+
+    `updated` may hold rows that were added too; `is_total` means nothing of before can be relied upon.
+    """
+
+    updated: BitMap64 = field(default_factory=BitMap64)
+    is_total: bool = False
+    reason: str | None = None
+
+
+def advance(coverage: Coverage, changes: Changes, version: int) -> Coverage:
+    """The same coverage seen from a later version: what changed since is no longer covered."""
+    rows = BitMap64() if changes.is_total else coverage.rows - changes.updated
+    return Coverage(coverage.digest, version, rows, coverage.revision)
+
+
+def row_set(row_ids: npt.NDArray[np.uint64]) -> BitMap64:
+    """The ids as a set. Ids mostly come as one ascending run, which needs no look at each of them."""
+    if not len(row_ids):
+        return BitMap64()
+    first, last = int(row_ids[0]), int(row_ids[-1])
+    if last - first + 1 == len(row_ids) and bool(np.all(np.diff(row_ids) == 1)):
+        rows = BitMap64()
+        rows.add_range(first, last + 1)
+        return rows
+    return BitMap64(array("Q", np.ascontiguousarray(row_ids, dtype=np.uint64).tobytes()))
+
+
+def member_mask(row_ids: npt.NDArray[np.uint64], rows: BitMap64) -> npt.NDArray[np.bool_]:
+    """Which of the ids are in the set."""
+    members = np.array(rows.to_array(), dtype=np.uint64)
+    return np.isin(row_ids, members, assume_unique=True)

@@ -1,0 +1,132 @@
+"""Jobs: what is asked for, how far it is, how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.jobs.model.state import JobState
+
+
+class JobKind(StrEnum):
+    BACKFILL = "backfill"
+    REFRESH = "refresh"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    """Everything a caller may say about a backfill; None means our default."""
+
+    column: str
+    where: str | None = None
+    read_version: int | None = None
+    concurrency: int | None = None
+    num_frags: int | None = None
+    commit_granularity: int | None = None
+    checkpoint_size: int | None = None
+    min_checkpoint_size: int | None = None
+    max_checkpoint_size: int | None = None
+    flush_interval_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRequest:
+    """Everything a caller may say about a refresh; None means our default."""
+
+    source_version: int | None = None
+    concurrency: int | None = None
+    max_rows_per_fragment: int | None = None
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Rows of the source. For a refresh: computed = evaluated now, reused = kept as they were,
+    replaced = those of the computed that had results before, removed = results of rows that are gone.
+    """
+
+    total: int = 0
+    done: int = 0
+    computed: int = 0
+    reused: int = 0
+    replaced: int = 0
+    removed: int = 0
+    skipped: int = 0
+    written: int = 0
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed; the row and traceback when a function raised."""
+
+    message: str
+    exception: str | None = None
+    traceback: str | None = None
+    row_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to act for a job: valid only while the job's epoch is this one."""
+
+    job_id: str
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A piece of long work. `subject_id` is the column or view it fills: one active job each."""
+
+    job_id: str
+    kind: JobKind
+    table_id: UUID
+    table: TableIdent
+    subject_id: UUID
+    request: BackfillRequest | RefreshRequest
+    state: JobState
+    submitted_by: str
+    created_at: datetime
+    idempotency_key: str | None = None
+    epoch: int = 0
+    owner: str | None = None
+    lease_until_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    updated_at: datetime | None = None
+    progress: Progress = field(default_factory=Progress)
+    result: dict[str, Any] | None = None
+    failure: Failure | None = None
+
+    @property
+    def column(self) -> str | None:
+        return self.request.column if isinstance(self.request, BackfillRequest) else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened to a job."""
+
+    job_id: str
+    sequence: int
+    at: datetime
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One commit of a job in the ledger: applied once, never again."""
+
+    job_id: str
+    part: str
+    epoch: int
+    table_id: UUID
+    version: int
+    rows: bytes

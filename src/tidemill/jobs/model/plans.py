@@ -1,0 +1,109 @@
+"""Plans: what would be done and why, decided before anything is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import row_set
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentInfo:
+    """A fragment of a table: its rows as stored, and how many of them are alive."""
+
+    fragment_id: int
+    physical_rows: int
+    live_rows: int
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """A table at one version, without its rows."""
+
+    version: int
+    schema: pa.Schema
+    fragments: tuple[FragmentInfo, ...]
+    has_stable_row_ids: bool
+
+    @property
+    def live_rows(self) -> int:
+        return sum(fragment.live_rows for fragment in self.fragments)
+
+
+@dataclass(frozen=True)
+class RowLocations:
+    """Row ids and the fragment each is in, in the same order."""
+
+    row_ids: npt.NDArray[np.uint64]
+    fragment_ids: npt.NDArray[np.uint64]
+
+    def by_fragment(self, wanted: BitMap64 | None = None) -> dict[int, BitMap64]:
+        """The (wanted) row ids of each fragment that has any."""
+        ids, fragment_ids = self.row_ids, self.fragment_ids
+        if np.any(fragment_ids[1:] < fragment_ids[:-1]):
+            order = np.argsort(fragment_ids, kind="stable")
+            ids, fragment_ids = ids[order], fragment_ids[order]
+        fragments, starts = np.unique(fragment_ids, return_index=True)
+        found: dict[int, BitMap64] = {}
+        for fragment, rows in zip(fragments, np.split(ids, starts[1:]), strict=False):
+            bitmap = row_set(rows) if wanted is None else row_set(rows) & wanted
+            if bitmap:
+                found[int(fragment)] = bitmap
+        return found
+
+    def all_rows(self) -> BitMap64:
+        return row_set(np.sort(self.row_ids))
+
+
+@dataclass(frozen=True)
+class FragmentWork:
+    """The rows of one fragment that have to be computed; None means all that are alive."""
+
+    fragment_id: int
+    rows: BitMap64 | None
+    row_count: int
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """Fragments to fill at `read_version`, in groups of one commit each."""
+
+    read_version: int
+    groups: tuple[tuple[FragmentWork, ...], ...]
+    reason: str
+    rows_reused: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(work.row_count for group in self.groups for work in group)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.groups
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """Source rows to evaluate at `source_version`, and those whose old results have to go."""
+
+    source_version: int
+    work: tuple[FragmentWork, ...]
+    stale: BitMap64
+    is_full: bool
+    reason: str
+    rows_reused: int
+    rows_replaced: int
+    rows_removed: int
+
+    @property
+    def rows(self) -> int:
+        return sum(work.row_count for work in self.work)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.work and not self.stale and not self.is_full

@@ -1,0 +1,136 @@
+"""Jobs from the outside: submit, look at, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, TableData
+from tidemill.errors import InvalidInput
+from tidemill.jobs.errors import ColumnNotComputed, ViewNotFound
+from tidemill.jobs.model.identity import new_job_id
+from tidemill.jobs.model.jobs import BackfillRequest, Job, JobEvent, JobKind, RefreshRequest
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import JobStore, SourceTables
+
+
+class JobOperations:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        data: TableData,
+        sources: SourceTables,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._data = data
+        self._sources = sources
+
+    def submit_backfill(
+        self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
+    ) -> Job:
+        self._authorizer.require(caller, Permission.COMPUTE, ident)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            column = tx.derived.find_column(table.table_id, request.column)
+        known = self._data.schema(table, None).names
+        if request.column not in known:
+            raise TableColumnNotFound(ident, request.column, tuple(known))
+        if column is None:
+            raise ColumnNotComputed(ident, request.column)
+        self._check_version(caller, ident, request.read_version, "read_version")
+        if request.where is not None:
+            self._sources.check_where(table, request.where)
+        return self._submit(caller, table, JobKind.BACKFILL, column.column_id, request, idempotency_key)
+
+    def submit_refresh(
+        self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
+    ) -> Job:
+        self._authorizer.require(caller, Permission.COMPUTE, ident)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            view = tx.derived.find_view(table.table_id)
+            if view is None:
+                raise ViewNotFound(ident)
+            source = tx.tables.find_by_id(view.source_id)
+        if source is None:
+            raise InvalidInput("id", f"the source table of {ident} was dropped; it cannot be refreshed")
+        self._check_version(caller, source.ident, request.source_version, "src_version")
+        return self._submit(caller, table, JobKind.REFRESH, view.view_id, request, idempotency_key)
+
+    def get(self, caller: Caller, job_id: str) -> Job:
+        with self._store.transaction() as tx:
+            job = tx.jobs.get(job_id)
+        self._authorizer.require(caller, Permission.READ, job.table)
+        return job
+
+    def list_recent(self, caller: Caller, before: str | None, limit: int) -> Sequence[Job]:
+        with self._store.transaction() as tx:
+            return tx.jobs.list_recent(before, limit)
+
+    def cancel(self, caller: Caller, job_id: str) -> Job:
+        job = self.get(caller, job_id)
+        self._authorizer.require(caller, Permission.COMPUTE, job.table)
+        with self._store.transaction() as tx:
+            cancelled = tx.jobs.request_cancel(job_id)
+            tx.events.append(job_id, "cancel_requested", {"by": caller.principal})
+        return cancelled
+
+    def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
+        self.get(caller, job_id)
+        with self._store.transaction() as tx:
+            return tx.events.list_after(job_id, after)
+
+    def _check_version(self, caller: Caller, ident: TableIdent, version: int | None, field: str) -> None:
+        if version is not None and self._find_version(caller, ident, version) is None:
+            raise InvalidInput(field, f"{ident} has no version {version}")
+
+    def _find_version(self, caller: Caller, ident: TableIdent, version: int) -> int | None:
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+        found = self._versions.find(table, version)
+        return None if found is None else found.version
+
+    def _submit(
+        self,
+        caller: Caller,
+        table: Table,
+        kind: JobKind,
+        subject_id: UUID,
+        request: BackfillRequest | RefreshRequest,
+        idempotency_key: str | None,
+    ) -> Job:
+        with self._store.transaction() as tx:
+            if idempotency_key is not None:
+                earlier = tx.jobs.find_by_key(caller.principal, idempotency_key)
+                if earlier is not None:
+                    _check_same(earlier, subject_id, request)
+                    return earlier
+            job = Job(
+                job_id=new_job_id(),
+                kind=kind,
+                table_id=table.table_id,
+                table=table.ident,
+                subject_id=subject_id,
+                request=request,
+                state=JobState.QUEUED,
+                submitted_by=caller.principal,
+                created_at=tx.now(),
+                idempotency_key=idempotency_key,
+            )
+            tx.jobs.add(job)
+            tx.events.append(job.job_id, "submitted", {"by": caller.principal})
+        return job
+
+
+def _check_same(earlier: Job, subject_id: UUID, request: BackfillRequest | RefreshRequest) -> None:
+    if earlier.subject_id != subject_id or earlier.request != request:
+        raise InvalidInput("Idempotency-Key", f"was used before for another request, job {earlier.job_id}")

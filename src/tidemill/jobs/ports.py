@@ -1,0 +1,214 @@
+"""What the job engine needs from the outside: job rows, coverage, table data, and hands to do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
+from tidemill.jobs.model.coverage import Changes, Coverage
+from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
+from tidemill.jobs.model.jobs import Job, JobEvent, Lease, Part, Progress
+from tidemill.jobs.model.plans import RowLocations, TableSnapshot
+from tidemill.jobs.model.stages import (
+    CheckpointRef,
+    ColumnFile,
+    FillColumn,
+    Published,
+    ViewFragments,
+    WriteViewRows,
+)
+
+
+class JobRepository(Protocol):
+    def add(self, job: Job) -> None:
+        """Raises JobAlreadyActive when the subject has an active job. created_at is taken from `job`."""
+
+    def get(self, job_id: str) -> Job:
+        """Raises JobNotFound."""
+
+    def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None: ...
+
+    def list_recent(self, before: str | None, limit: int) -> Sequence[Job]:
+        """Newest first: by id descending, ids being UUIDv7; `before` is the last id of the page before."""
+
+    def request_cancel(self, job_id: str) -> Job:
+        """A QUEUED job becomes CANCELLED at once; a RUNNING one is marked; a finished one raises
+        InvalidJobTransition."""
+
+
+class JobLeases(Protocol):
+    """Who may act for a job. All times are the database's."""
+
+    def claim(self, owner: str, duration: timedelta) -> Job | None:
+        """Takes the oldest job that is QUEUED, or RUNNING with a lease that ran out; raises its epoch."""
+
+    def renew(self, lease: Lease, duration: timedelta) -> Job:
+        """Raises LeaseLost."""
+
+    def check(self, lease: Lease) -> None:
+        """Raises LeaseLost unless the job is RUNNING under this epoch; locks its row until the end of the
+        transaction, so that what follows in it happens under the lease or not at all."""
+
+    def record_progress(self, lease: Lease, progress: Progress) -> None:
+        """Raises LeaseLost."""
+
+    def finish(self, lease: Lease, ended: Job) -> None:
+        """Writes state, progress, result and failure of `ended`; raises LeaseLost, InvalidJobTransition."""
+
+    def release(self, lease: Lease) -> None:
+        """Gives the job back at once: its lease ends now. Losing the lease before is fine."""
+
+
+class JobEvents(Protocol):
+    def append(self, job_id: str, kind: str, data: dict[str, object]) -> None: ...
+
+    def list_after(self, job_id: str, sequence: int) -> Sequence[JobEvent]: ...
+
+
+class PartLedger(Protocol):
+    def add(self, part: Part) -> None:
+        """Raises ConcurrentModification when (job, part) is there already."""
+
+    def list_of(self, job_id: str) -> Sequence[Part]:
+        """In the order they were applied."""
+
+
+class DerivedRepository(Protocol):
+    """Declared columns and views."""
+
+    def add_column(self, column: ComputedColumn) -> None: ...
+
+    def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None: ...
+
+    def list_columns(self, table_id: UUID) -> Sequence[ComputedColumn]: ...
+
+    def add_view(self, view: MaterializedView) -> None: ...
+
+    def find_view(self, view_id: UUID) -> MaterializedView | None: ...
+
+    def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]: ...
+
+
+class CoverageRepository(Protocol):
+    def find(self, subject_id: UUID, digest: str) -> Coverage | None: ...
+
+    def put(self, subject_id: UUID, coverage: Coverage) -> None:
+        """Stores it as revision + 1 if the stored revision is still `coverage.revision` (0: none stored),
+        else raises ConcurrentModification."""
+
+
+class WorkerRegistry(Protocol):
+    """Signs of life of workers, by the database's clock."""
+
+    def beat(self, owner: str) -> None: ...
+
+    def last_seen_at(self) -> datetime | None:
+        """When any worker gave its last sign; None when none ever did."""
+
+
+class JobTransaction(CatalogTransaction, Protocol):
+    """A catalog transaction that can touch the job engine's rows as well."""
+
+    @property
+    def jobs(self) -> JobRepository: ...
+    @property
+    def leases(self) -> JobLeases: ...
+    @property
+    def events(self) -> JobEvents: ...
+    @property
+    def parts(self) -> PartLedger: ...
+    @property
+    def derived(self) -> DerivedRepository: ...
+    @property
+    def coverage(self) -> CoverageRepository: ...
+    @property
+    def workers(self) -> WorkerRegistry: ...
+
+
+class JobStore(Protocol):
+    def transaction(self) -> AbstractContextManager[JobTransaction]: ...
+
+
+class SourceTables(Protocol):
+    """Tables as the planner sees them; reads only."""
+
+    def snapshot(self, table: Table, version: int | None) -> TableSnapshot: ...
+
+    def changes(self, table: Table, base: int, end: int, columns: Sequence[str]) -> Changes:
+        """What happened in (base, end] to rows, judged by these columns."""
+
+    def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
+        """Where each live (matching) row is."""
+
+    def check_where(self, table: Table, where: str) -> None:
+        """Raises InvalidInput when the filter makes no sense for the table."""
+
+    def columns_read(
+        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int
+    ) -> tuple[str, ...]:
+        """The source columns that a view's rows depend on."""
+
+    def project(self, table: Table, query: SourceQuery) -> pa.Schema:
+        """The columns a query yields; raises InvalidInput or TableColumnNotFound when it makes no sense."""
+
+
+class Publisher(Protocol):
+    """Makes finished work visible, each call as one commit with `also` in its database transaction.
+
+    Conflicts with other writers are resolved inside: what is returned has happened.
+    """
+
+    def replace_column(
+        self,
+        table: Table,
+        files: Sequence[ColumnFile],
+        also: Callable[[Sequence[ColumnFile]], TransactionEffect],
+    ) -> Published:
+        """Puts the files whose fragment still exists in place; `also` is told which those are."""
+
+    def update_view(
+        self, view: Table, written: ViewFragments, stale: BitMap64 | None, also: TransactionEffect
+    ) -> int:
+        """Adds the fragments and removes what came from the stale source rows (None: all there was)."""
+
+
+class StageExecutor(Protocol):
+    """Runs stages of work; raises RowFailed when a function raised, or what the watch raised."""
+
+    def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]: ...
+
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments: ...
+
+
+class StageWatch(Protocol):
+    """What a running stage tells and asks."""
+
+    def rows_done(self, rows: int) -> None:
+        """Rows finished so far in this stage."""
+
+    def check(self) -> None:
+        """Raises JobCancelled or LeaseLost when the work should stop."""
+
+
+class Checkpoints(Protocol):
+    """Values that were computed and not published yet."""
+
+    def location(self, subject_id: UUID, digest: str, scope: str) -> str: ...
+
+    def find_usable(
+        self, location: str, table: Table, version: int, inputs: Sequence[str]
+    ) -> Sequence[CheckpointRef]:
+        """What is there, with the rows whose inputs are at `version` what they were when it was computed."""
+
+    def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
+        """Saves the values of a column file that lost its fragment before it could be published."""
+
+    def clear(self, location: str) -> None: ...

@@ -1,0 +1,152 @@
+"""Which rows changed between two versions, read from the transaction log and the row lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import lance
+import numpy as np
+from lance import LanceOperation
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import Changes, row_set
+
+
+class Effect(Enum):
+    """What a transaction can have done to existing rows, as far as the given fields go."""
+
+    NONE = "none"
+    # Only adds or removes rows: the lineage of the rows that stay is as it was.
+    ROWS = "rows"
+    # Rewrites rows; the lineage says which.
+    UPDATE = "update"
+    # Rewrites input columns of whole fragments; the lineage may not say so.
+    FRAGMENTS = "fragments"
+    TOTAL = "total"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One version's transaction, judged."""
+
+    version: int
+    effect: Effect
+    fragments: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+def find_changes(dataset: lance.LanceDataset, base: int, columns: Sequence[str]) -> Changes:
+    """What happened in (base, dataset.version] to rows, judged by these columns."""
+    fields = field_ids(dataset, columns)
+    steps: list[Step] = []
+    for version in range(base + 1, dataset.version + 1):
+        step = _judge(dataset, version, fields)
+        if step.effect is Effect.TOTAL:
+            return Changes(is_total=True, reason=step.reason)
+        steps.append(step)
+    updated = BitMap64()
+    for begin, end in _update_runs(steps):
+        updated |= _rows_updated(dataset.checkout_version(end), begin)
+    for step in steps:
+        if step.effect is Effect.FRAGMENTS:
+            updated |= _rows_of(dataset.checkout_version(step.version), step.fragments)
+    return Changes(updated)
+
+
+def field_ids(dataset: lance.LanceDataset, columns: Iterable[str]) -> frozenset[int]:
+    """The ids of these top-level columns and of everything inside them; unknown columns have none."""
+    wanted = {column.split(".")[0].strip("`") for column in columns}
+    found: set[int] = set()
+    for field in dataset.lance_schema.fields():
+        if field.name() in wanted:
+            found |= _with_children(field)
+    return frozenset(found)
+
+
+def _with_children(field: Any) -> set[int]:
+    ids = {field.id()}
+    for child in field.children():
+        ids |= _with_children(child)
+    return ids
+
+
+def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) -> Step:
+    try:
+        transaction = dataset.read_transaction(version)
+    except (OSError, ValueError):
+        transaction = None
+    if transaction is None:
+        return Step(version, Effect.TOTAL, reason=f"the log of version {version} is gone")
+    operation = transaction.operation
+    match operation:
+        case LanceOperation.Append() | LanceOperation.Delete():
+            return Step(version, Effect.ROWS)
+        case LanceOperation.Rewrite() | LanceOperation.CreateIndex() | LanceOperation.UpdateConfig():
+            return Step(version, Effect.NONE)
+        case LanceOperation.Update():
+            return _judge_update(version, operation, fields)
+        case LanceOperation.DataReplacement():
+            hit = [g.fragment_id for g in operation.replacements if not fields.isdisjoint(g.new_file.fields)]
+            return Step(version, Effect.FRAGMENTS if hit else Effect.NONE, tuple(hit))
+        case LanceOperation.Overwrite() | LanceOperation.Restore():
+            name = type(operation).__name__.lower()
+            return Step(version, Effect.TOTAL, reason=f"version {version} is an {name}")
+        case _:
+            return _judge_by_files(dataset, version, fields, type(operation).__name__)
+
+
+def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int], name: str) -> Step:
+    """Schema changes and operations pylance has no name for: harmless if the input files stayed."""
+    if _input_files(dataset, version - 1, fields) == _input_files(dataset, version, fields):
+        return Step(version, Effect.NONE)
+    return Step(version, Effect.TOTAL, reason=f"version {version} rewrote input columns ({name})")
+
+
+def _judge_update(version: int, operation: LanceOperation.Update, fields: frozenset[int]) -> Step:
+    if operation.update_mode != "rewrite_columns":
+        return Step(version, Effect.UPDATE)
+    if fields.isdisjoint(operation.fields_modified):
+        return Step(version, Effect.NONE)
+    return Step(version, Effect.FRAGMENTS, tuple(f.id for f in operation.updated_fragments))
+
+
+def _update_runs(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """Ranges (begin, end] that hold updates and nothing that rewrites lineage for another reason."""
+    begin: int | None = None
+    end = 0
+    for step in steps:
+        if step.effect is Effect.UPDATE:
+            begin = step.version - 1 if begin is None else begin
+            end = step.version
+        elif step.effect is not Effect.ROWS and begin is not None:
+            yield begin, end
+            begin = None
+    if begin is not None:
+        yield begin, end
+
+
+def _rows_updated(at_end: lance.LanceDataset, begin: int) -> BitMap64:
+    rows = at_end.scanner(
+        columns=[],
+        filter=f"_row_last_updated_at_version > {begin} AND _row_created_at_version <= {begin}",
+        with_row_id=True,
+    ).to_table()
+    return row_set(np.sort(rows["_rowid"].to_numpy()))
+
+
+def _rows_of(dataset: lance.LanceDataset, fragment_ids: Sequence[int]) -> BitMap64:
+    fragments = [f for f in dataset.get_fragments() if f.fragment_id in set(fragment_ids)]
+    rows = dataset.scanner(columns=[], with_row_id=True, fragments=fragments).to_table()
+    return row_set(np.sort(rows["_rowid"].to_numpy()))
+
+
+def _input_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) -> dict[int, list[str]]:
+    return {
+        fragment.fragment_id: sorted(
+            str(file.path) for file in fragment.data_files() if not fields.isdisjoint(file.fields)
+        )
+        for fragment in dataset.checkout_version(version).get_fragments()
+    }

@@ -1,0 +1,84 @@
+"""Column files: one value per physical row of a fragment, deleted rows included."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.file import LanceFileWriter
+from lance.fragment import DataFile
+
+
+class ColumnFileWriter:
+    """Takes values in ascending physical order and fills the holes that deleted rows left with nulls."""
+
+    def __init__(
+        self, dataset: lance.LanceDataset, location: str, physical_rows: int, column: pa.Field
+    ) -> None:
+        self.path = f"{uuid4()}.lance"
+        self._schema = pa.schema([column])
+        self._physical_rows = physical_rows
+        self._next = 0
+        self._file = LanceFileWriter(
+            f"{location}/data/{self.path}", self._schema, version=dataset.data_storage_version
+        )
+
+    def __enter__(self) -> ColumnFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._write_nulls(self._physical_rows - self._next)
+            self._file.close()
+
+    def write(self, offsets: npt.NDArray[np.int64], values: pa.Array) -> None:
+        if not len(offsets):
+            return
+        span = int(offsets[-1]) - self._next + 1
+        if span != len(offsets):
+            indices = np.full(span, -1, dtype=np.int64)
+            indices[offsets - self._next] = np.arange(len(offsets))
+            values = values.take(pa.array(indices, mask=indices < 0))
+        self._write(values)
+        self._next = int(offsets[-1]) + 1
+
+    def _write(self, values: pa.Array) -> None:
+        self._file.write_batch(pa.record_batch([values], schema=self._schema))
+
+    def _write_nulls(self, count: int) -> None:
+        if count:
+            self._write(pa.nulls(count, self._schema.field(0).type))
+
+
+def merged(current: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
+    """The current values with those at the positions exchanged; works for every Arrow type."""
+    order = np.arange(len(current))
+    order[positions] = len(current) + np.arange(len(values))
+    return pa.concat_arrays([current, values]).take(pa.array(order))
+
+
+def get_fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragment:
+    fragment = dataset.get_fragment(fragment_id)
+    if fragment is None:
+        raise LookupError(f"version {dataset.version} has no fragment {fragment_id}")
+    return fragment
+
+
+def describe_file(dataset: lance.LanceDataset, path: str) -> dict[str, Any]:
+    """What a commit has to say about a column file; read from the file, so best done where it was written."""
+    file = DataFile.create(dataset, path)
+    return {
+        "path": str(file.path),
+        "fields": list(file.fields),
+        "column_indices": list(file.column_indices),
+        "file_major_version": file.file_major_version,
+        "file_minor_version": file.file_minor_version,
+        "file_size_bytes": file.file_size_bytes,
+    }

@@ -1,0 +1,99 @@
+"""The catalog as pylance sees it when we write: commits become version rows, in process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lance_namespace import (
+    ConcurrentModificationError,
+    CreateTableVersionResponse,
+    DeclareTableResponse,
+    DescribeTableResponse,
+    DescribeTableVersionResponse,
+    LanceNamespace,
+    ListTableVersionsResponse,
+)
+from lance_namespace import TableVersion as WireVersion
+from lance_namespace.errors import TableVersionNotFoundError
+
+from tidemill.catalog.errors import TableVersionAlreadyExists
+from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import TransactionEffect
+from tidemill.errors import TidemillError
+
+
+class CommittingNamespace(LanceNamespace):
+    """One table, for one write: what pylance commits goes through the same code as `version/create`.
+
+    pylance turns whatever a commit raises into words; `failure` keeps the error itself.
+    """
+
+    def __init__(
+        self, versions: VersionOperations, table: Table, also: TransactionEffect | None = None
+    ) -> None:
+        self._versions = versions
+        self._table = table
+        self._also = also
+        self.failure: TidemillError | None = None
+
+    @property
+    def table_id(self) -> list[str]:
+        return [str(self._table.table_id)]
+
+    def namespace_id(self) -> str:
+        return f"tidemill:{self._table.table_id}"
+
+    def declare_table(self, request: Any) -> DeclareTableResponse:
+        return DeclareTableResponse(location=self._table.location, managed_versioning=True)
+
+    def describe_table(self, request: Any) -> DescribeTableResponse:
+        return DescribeTableResponse(location=self._table.location, managed_versioning=True)
+
+    def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
+        latest = self._versions.find_latest(self._table)
+        return ListTableVersionsResponse(versions=[] if latest is None else [_wire(latest)])
+
+    def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
+        number = _fields(request).get("version")
+        found = (
+            self._versions.find_latest(self._table)
+            if number is None
+            else self._versions.find(self._table, int(number))
+        )
+        if found is None:
+            raise TableVersionNotFoundError(f"there is no version {number}")
+        return DescribeTableVersionResponse(version=_wire(found))
+
+    def create_table_version(self, request: Any) -> CreateTableVersionResponse:
+        fields = _fields(request)
+        entry = VersionEntry(
+            version=int(fields["version"]),
+            manifest_path=str(fields["manifest_path"]),
+            manifest_size=fields.get("manifest_size"),
+            e_tag=fields.get("e_tag"),
+            naming_scheme=fields.get("naming_scheme") or "V2",
+        )
+        try:
+            version = self._versions.commit(self._table, entry, self._also)
+        except TableVersionAlreadyExists as error:
+            raise ConcurrentModificationError(str(error)) from error
+        except TidemillError as error:
+            self.failure = error
+            raise
+        return CreateTableVersionResponse(version=_wire(version))
+
+
+def _wire(version: TableVersion) -> WireVersion:
+    return WireVersion(
+        version=version.version,
+        manifest_path=version.manifest_path,
+        manifest_size=version.manifest_size,
+        e_tag=version.e_tag,
+    )
+
+
+def _fields(request: Any) -> Mapping[str, Any]:
+    """pylance hands a dict, the generated client a model."""
+    return request if isinstance(request, Mapping) else request.model_dump()

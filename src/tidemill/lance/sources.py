@@ -1,0 +1,84 @@
+"""Lance tables as the planner sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.catalog.model.tables import Table
+from tidemill.jobs.model.coverage import Changes
+from tidemill.jobs.model.derived import SourceQuery
+from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
+from tidemill.lance.changes import find_changes
+from tidemill.lance.data import LanceTableData, translated
+from tidemill.lance.filters import check_filter
+
+WORDS: Final = re.compile(r"\w+")
+
+
+class LanceSourceTables:
+    def __init__(self, data: LanceTableData) -> None:
+        self._data = data
+
+    def snapshot(self, table: Table, version: int | None) -> TableSnapshot:
+        dataset = self._data.open(table, version)
+        fragments = (fragment.metadata for fragment in dataset.get_fragments())
+        return TableSnapshot(
+            version=dataset.version,
+            schema=dataset.schema,
+            fragments=tuple(
+                FragmentInfo(f.id, f.physical_rows, f.physical_rows - f.num_deletions) for f in fragments
+            ),
+            has_stable_row_ids=dataset.has_stable_row_ids,
+        )
+
+    def changes(self, table: Table, base: int, end: int, columns: Sequence[str]) -> Changes:
+        if base == end:
+            return Changes()
+        return find_changes(self._data.open(table, end), base, columns)
+
+    def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
+        if where is not None:
+            check_filter(where, "where")
+        with translated(table.ident):
+            rows = (
+                self._data.open(table, version)
+                .scanner(columns=[], filter=where, with_row_id=True, with_row_address=True)
+                .to_table()
+            )
+        return RowLocations(rows["_rowid"].to_numpy(), rows["_rowaddr"].to_numpy() >> np.uint64(32))
+
+    def check_where(self, table: Table, where: str) -> None:
+        check_filter(where, "where")
+        with translated(table.ident, field="where"):
+            self._data.open(table, None).scanner(columns=[], filter=where, with_row_id=True).explain_plan()
+
+    def columns_read(
+        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int
+    ) -> tuple[str, ...]:
+        """Those the expressions may name: telling exactly would need Lance's parser, so by their words."""
+        schema = self._data.open(table, version).schema
+        texts = [*(query.columns or {}).values(), query.filter or ""]
+        words = {word.lower() for text in texts for word in WORDS.findall(text)}
+        return tuple(name for name in schema.names if name in inputs or _may_name(words, name))
+
+    def project(self, table: Table, query: SourceQuery) -> pa.Schema:
+        dataset = self._data.open(table, None)
+        if query.filter is not None:
+            check_filter(query.filter, "source_query.filter")
+        with translated(table.ident, field="source_query"):
+            scanner = dataset.scanner(
+                columns=dict(query.columns or {}), filter=query.filter, with_row_id=True
+            )
+            scanner.explain_plan()
+            projected = scanner.projected_schema
+        return pa.schema([projected.field(name) for name in query.columns or {}])
+
+
+def _may_name(words: set[str], column: str) -> bool:
+    """Whether every word of the column's name occurs: true for each column that is really named."""
+    return {word.lower() for word in WORDS.findall(column)} <= words

@@ -1,0 +1,231 @@
+"""The ASGI application: finds the route, reads the body, runs the handler, answers every error."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import structlog
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tidemill.errors import (
+    ErrorCode,
+    InvalidInput,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    TidemillError,
+    Unavailable,
+)
+from tidemill.protocols.http.call import Call, Callers
+from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.operations import Operations
+from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
+
+REQUEST_ID_HEADER: Final = "x-request-id"
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+CLIENT_CLOSED_REQUEST: Final = 499
+RETRY_AFTER_SECONDS: Final = "1"
+
+log = structlog.get_logger("tidemill.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error on its way out: what a protocol needs to put it into its own words."""
+
+    code: ErrorCode
+    message: str
+    request_id: str
+    headers: Headers
+
+
+ErrorRenderer: TypeAlias = Callable[[Refusal], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One protocol: where its paths begin, its routes, and how it says no."""
+
+    prefix: tuple[str, ...]
+    routes: Sequence[Route]
+    render_error: ErrorRenderer
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What the log line of a request will say."""
+
+    method: str
+    request_id: str
+    route: str = ""
+    caller: str = ""
+
+
+class HttpApp:
+    """Services in the order they are asked; the last one takes every path."""
+
+    def __init__(
+        self, services: Sequence[Service], operations: Operations, limits: Limits, callers: Callers
+    ) -> None:
+        self._services = [(service, Router(service.routes)) for service in services]
+        self._operations = operations
+        self._limits = limits
+        self._callers = callers
+        self._threads = anyio.CapacityLimiter(limits.threads)
+        self._waiting_threads = anyio.CapacityLimiter(limits.waiting_threads)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            raise NotImplementedError(f"{scope['type']} connections are not served")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        request = Request(scope, receive)
+        trace = _Trace(request.method, _request_id(request.headers))
+        try:
+            response = await self._answer(request, trace)
+        except ClientDisconnect:
+            _log_request(trace, CLIENT_CLOSED_REQUEST, started)
+            return
+        response.headers[REQUEST_ID_HEADER] = trace.request_id
+        await response(scope, receive, send)
+        _log_request(trace, response.status_code, started)
+
+    async def _answer(self, request: Request, trace: _Trace) -> Response:
+        service, router = self._services[-1]
+        try:
+            segments = path_segments(_raw_path(request.scope))
+            service, router = self._service_of(segments)
+            match = router.match(request.method, segments)
+            trace.route = match.route.pattern
+            return await self._call(request, match, trace)
+        except TidemillError as error:
+            return _refuse(service, error, request, trace)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            log.exception(
+                "request failed", method=trace.method, route=trace.route, request_id=trace.request_id
+            )
+            message = f"Internal error; the server's log has the details under request id {trace.request_id}"
+            refusal = Refusal(ErrorCode.INTERNAL, message, trace.request_id, request.headers)
+            return service.render_error(refusal)
+
+    async def _call(self, request: Request, match: Match, trace: _Trace) -> Response:
+        caller = self._callers(request.headers)
+        trace.caller = caller.principal
+        call = Call(
+            operations=self._operations,
+            caller=caller,
+            limits=self._limits,
+            parameters=match.parameters,
+            query=request.query_params,
+            headers=request.headers,
+            body=await self._read_body(request, match.route.body),
+        )
+        threads = self._waiting_threads if match.route.is_waiting else self._threads
+        return await anyio.to_thread.run_sync(match.route.handler, call, limiter=threads)
+
+    def _service_of(self, segments: tuple[str, ...]) -> tuple[Service, Router]:
+        for service, router in self._services:
+            if segments[: len(service.prefix)] == service.prefix:
+                return service, router
+        return self._services[-1]
+
+    async def _read_body(self, request: Request, kind: BodyKind) -> bytes:
+        match kind:
+            case BodyKind.JSON:
+                return await _read_body(request, self._limits.json_bytes)
+            case BodyKind.ENVELOPE:
+                return await _read_body(request, self._limits.envelope_bytes)
+            case BodyKind.ARROW:
+                return await _read_body(request, self._limits.arrow_bytes)
+            case BodyKind.IGNORED:
+                return await _drain_body(request, self._limits.arrow_bytes)
+
+
+async def _read_body(request: Request, limit_bytes: int) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise InvalidInput("content-encoding", f"{encoding!r:.60} is not read here; send the body as it is")
+    body = bytearray()
+    async for chunk in _chunks(request, limit_bytes):
+        body += chunk
+    return bytes(body)
+
+
+async def _drain_body(request: Request, limit_bytes: int) -> bytes:
+    """A client that is still sending when the answer comes may never read it."""
+    async for _ in _chunks(request, limit_bytes):
+        pass
+    return b""
+
+
+async def _chunks(request: Request, limit_bytes: int) -> AsyncIterator[bytes]:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise PayloadTooLarge("The body", limit_bytes)
+    received = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > limit_bytes:
+            raise PayloadTooLarge("The body", limit_bytes)
+        yield chunk
+
+
+def _refuse(service: Service, error: TidemillError, request: Request, trace: _Trace) -> Response:
+    if error.code is ErrorCode.INTERNAL:
+        log.error("request failed", route=trace.route, request_id=trace.request_id, exc_info=error)
+    refusal = Refusal(error.code, str(error), trace.request_id, request.headers)
+    response = service.render_error(refusal)
+    match error:
+        case MethodNotAllowed():
+            response.headers["allow"] = ", ".join(error.allowed)
+        case Unavailable():
+            response.headers["retry-after"] = RETRY_AFTER_SECONDS
+        case _:
+            pass
+    return response
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0]
+
+
+def _request_id(headers: Headers) -> str:
+    given = headers.get(REQUEST_ID_HEADER, "")
+    return given if REQUEST_ID.fullmatch(given) else str(uuid4())
+
+
+def _log_request(trace: _Trace, status: int, started: float) -> None:
+    log.info(
+        "request",
+        method=trace.method,
+        route=trace.route,
+        status=status,
+        duration_ms=round((time.perf_counter() - started) * 1000, 2),
+        request_id=trace.request_id,
+        caller=trace.caller,
+    )
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

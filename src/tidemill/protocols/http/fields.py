@@ -1,0 +1,201 @@
+"""Reading JSON bodies and query strings strictly where it matters and leniently where clients differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import orjson
+from starlette.datastructures import QueryParams
+
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.limits import MAX_EXPRESSION_BYTES
+
+MAX_INTEGER: Final = 2**63 - 1
+FLAGS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def read_object(body: bytes) -> Fields:
+    """Nothing and `null` are an empty object: clients send both where the specification wants a body."""
+    if not body.strip():
+        return Fields({})
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput("body", f"is not JSON ({error})") from error
+    if value is None:
+        return Fields({})
+    if not isinstance(value, dict):
+        raise InvalidInput("body", "has to be a JSON object")
+    return Fields(value)
+
+
+class Fields:
+    """A JSON object whose values are checked as they are taken; null is the same as absent."""
+
+    def __init__(self, values: Mapping[str, Any], inside: str = "") -> None:
+        self._values = values
+        self._inside = inside
+
+    def name_of(self, key: str) -> str:
+        return f"{self._inside}.{key}" if self._inside else key
+
+    def has(self, key: str) -> bool:
+        return self._values.get(key) is not None
+
+    def raw(self, key: str) -> Any:
+        return self._values.get(key)
+
+    def text(self, key: str) -> str | None:
+        value = self.raw(key)
+        return None if value is None else _text(value, self.name_of(key))
+
+    def required_text(self, key: str) -> str:
+        value = self.text(key)
+        if not value:
+            raise InvalidInput(self.name_of(key), "is missing; it has to be a non-empty string")
+        return value
+
+    def expression(self, key: str) -> str | None:
+        """Text in the query language, short enough to be parsed safely."""
+        value = self.text(key)
+        return None if value is None else checked_expression(value, self.name_of(key))
+
+    def integer(self, key: str, minimum: int) -> int | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
+            raise InvalidInput(
+                self.name_of(key), f"has to be an integer of at least {minimum}, not {value!r:.60}"
+            )
+        return value
+
+    def required_integer(self, key: str, minimum: int) -> int:
+        value = self.integer(key, minimum)
+        if value is None:
+            raise InvalidInput(
+                self.name_of(key), f"is missing; it has to be an integer of at least {minimum}"
+            )
+        return value
+
+    def number(self, key: str, minimum: float) -> float | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not _is_number(value) or value < minimum:
+            raise InvalidInput(
+                self.name_of(key), f"has to be a number of at least {minimum}, not {value!r:.60}"
+            )
+        return float(value)
+
+    def flag(self, key: str) -> bool | None:
+        value = self.raw(key)
+        if value is not None and not isinstance(value, bool):
+            raise InvalidInput(self.name_of(key), f"has to be true or false, not {value!r:.60}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise InvalidInput(self.name_of(key), "has to be a list of strings")
+        return tuple(_text(entry, self.name_of(key)) for entry in value)
+
+    def texts_by_name(self, key: str) -> dict[str, str] | None:
+        value = self.raw(key)
+        return None if value is None else text_mapping(value, self.name_of(key))
+
+    def choice(self, key: str, default: Choice) -> Choice:
+        value = self.text(key)
+        return default if value is None else read_choice(type(default), value, self.name_of(key))
+
+    def nested(self, key: str) -> Fields | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InvalidInput(self.name_of(key), "has to be a JSON object")
+        return Fields(value, self.name_of(key))
+
+    def objects(self, key: str) -> tuple[Fields, ...]:
+        value = self.raw(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise InvalidInput(self.name_of(key), "has to be a list of JSON objects")
+        return tuple(Fields(entry, f"{self.name_of(key)}[{index}]") for index, entry in enumerate(value))
+
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        for key in self._values:
+            if key not in known:
+                raise InvalidInput(self.name_of(key)[:200], "is not known here")
+
+    def refuse_given(self, *keys: str) -> None:
+        """Options the specification has and we do not serve: saying nothing would be a lie."""
+        for key in keys:
+            if self.raw(key) not in (None, {}, [], ""):
+                raise InvalidInput(self.name_of(key), "is not supported yet; leave it out")
+
+
+def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
+    """Names of choices come in any case, as PascalCase and as snake_case."""
+    wanted = _folded(raw)
+    for choice in choices:
+        if _folded(str(choice.value)) == wanted:
+            return choice
+    raise InvalidInput(field, f"{raw!r:.60} is none of {', '.join(str(choice.value) for choice in choices)}")
+
+
+def text_mapping(value: Any, field: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise InvalidInput(field, "has to be an object of strings")
+    return {_text(key, field): _text(entry, f"{field}.{key}"[:200]) for key, entry in value.items()}
+
+
+def checked_expression(value: str, field: str) -> str:
+    if not value.strip():
+        raise InvalidInput(field, "is empty; leave it out or give an expression")
+    if len(value.encode()) > MAX_EXPRESSION_BYTES:
+        raise InvalidInput(field, f"is longer than {MAX_EXPRESSION_BYTES:,} bytes")
+    return value
+
+
+def query_integer(query: QueryParams, key: str) -> int | None:
+    value = query.get(key)
+    if value is None or value == "":
+        return None
+    # `int` alone would take underscores, spaces and digits of other scripts.
+    if not value.removeprefix("-").isascii() or not value.removeprefix("-").isdigit() or len(value) > 19:
+        raise InvalidInput(key, f"has to be an integer, not {value!r:.60}")
+    return int(value)
+
+
+def query_flag(query: QueryParams, key: str) -> bool | None:
+    value = query.get(key)
+    if value is None or value == "":
+        return None
+    if value.lower() not in FLAGS:
+        raise InvalidInput(key, f"has to be true or false, not {value!r:.60}")
+    return FLAGS[value.lower()]
+
+
+def _folded(text: str) -> str:
+    return text.replace("_", "").lower()
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"has to be a string, not {value!r:.60}")
+    if "\x00" in value:
+        raise InvalidInput(field, "has a NUL character")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,51 @@
+"""Everything a route can call, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from tidemill.catalog.operations.functions import FunctionOperations
+from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.rows import RowOperations
+from tidemill.catalog.operations.tables import TableOperations
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.jobs.operations.columns import ColumnOperations
+from tidemill.jobs.operations.explain import Explainer
+from tidemill.jobs.operations.submissions import JobOperations
+from tidemill.jobs.operations.views import ViewOperations
+
+READY: Final = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """How the server's parts are; `database` and `storage` are "ok" or say what is wrong."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+    worker: Literal["running", "starting", "absent"]
+    database: str
+    storage: str
+
+    @property
+    def is_serving(self) -> bool:
+        return self.database == READY and self.storage == READY
+
+
+class HealthCheck(Protocol):
+    def health(self) -> HealthReport: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    namespaces: NamespaceOperations
+    tables: TableOperations
+    rows: RowOperations
+    versions: VersionOperations
+    functions: FunctionOperations
+    columns: ColumnOperations
+    views: ViewOperations
+    jobs: JobOperations
+    explain: Explainer
+    health: HealthCheck

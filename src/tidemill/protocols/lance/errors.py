@@ -1,0 +1,66 @@
+"""How the Lance protocol says no: every code of ours has one of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from tidemill.errors import ErrorCode
+from tidemill.protocols.http.app import Refusal
+from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.lance.dialect import is_lancedb
+
+
+@dataclass(frozen=True, slots=True)
+class LanceError:
+    """`code` is what clients classify by, `status` what proxies and people see."""
+
+    code: int
+    status: int
+
+
+LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
+    ErrorCode.NAMESPACE_NOT_FOUND: LanceError(1, 404),
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: LanceError(2, 409),
+    ErrorCode.NAMESPACE_NOT_EMPTY: LanceError(3, 409),
+    ErrorCode.TABLE_NOT_FOUND: LanceError(4, 404),
+    ErrorCode.TABLE_ALREADY_EXISTS: LanceError(5, 409),
+    ErrorCode.TABLE_VERSION_NOT_FOUND: LanceError(11, 404),
+    ErrorCode.TABLE_VERSION_ALREADY_EXISTS: LanceError(14, 409),
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: LanceError(12, 404),
+    ErrorCode.BRANCH_NOT_FOUND: LanceError(22, 404),
+    ErrorCode.INVALID_TABLE_STATE: LanceError(19, 409),
+    ErrorCode.INVALID_TABLE_SCHEMA: LanceError(20, 400),
+    ErrorCode.FUNCTION_NOT_FOUND: LanceError(13, 400),
+    ErrorCode.VIEW_NOT_FOUND: LanceError(4, 404),
+    ErrorCode.JOB_NOT_FOUND: LanceError(10, 404),
+    ErrorCode.JOB_ALREADY_ACTIVE: LanceError(14, 409),
+    ErrorCode.INVALID_JOB_TRANSITION: LanceError(14, 409),
+    ErrorCode.LEASE_LOST: LanceError(14, 409),
+    ErrorCode.CONCURRENT_MODIFICATION: LanceError(14, 409),
+    ErrorCode.INVALID_INPUT: LanceError(13, 400),
+    ErrorCode.PAYLOAD_TOO_LARGE: LanceError(13, 413),
+    # An operation newer than ours: to its client that is one we do not support.
+    ErrorCode.ROUTE_NOT_FOUND: LanceError(0, 404),
+    ErrorCode.METHOD_NOT_ALLOWED: LanceError(13, 405),
+    ErrorCode.PERMISSION_DENIED: LanceError(15, 403),
+    ErrorCode.UNSUPPORTED: LanceError(0, 406),
+    ErrorCode.UNAVAILABLE: LanceError(17, 503),
+    ErrorCode.INTERNAL: LanceError(18, 500),
+}
+
+
+def render_error(refusal: Refusal) -> Response:
+    answer = LANCE_ERRORS[refusal.code]
+    body = {"error": refusal.message, "code": answer.code, "instance": refusal.request_id}
+    return json_response(body, _status(refusal, answer))
+
+
+def _status(refusal: Refusal, answer: LanceError) -> int:
+    """lancedb's remote client knows a table that exists already only by 400 and the words in the message."""
+    if refusal.code is ErrorCode.TABLE_ALREADY_EXISTS and is_lancedb(refusal.headers):
+        return 400
+    return answer.status

@@ -1,0 +1,45 @@
+"""What every Lance request has: an id in its path, perhaps the same id in its body, a page to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Page
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import Fields, query_flag, query_integer, read_object
+from tidemill.protocols.http.identifiers import levels_of, namespace_of, table_of
+
+
+def namespace_request(call: Call) -> tuple[NamespacePath, Fields]:
+    return namespace_of(call), _body(call)
+
+
+def table_request(call: Call) -> tuple[TableIdent, Fields]:
+    return table_of(call), _body(call)
+
+
+def flag_of(call: Call, fields: Fields, key: str) -> bool:
+    """Some clients send these in the query, some in the body."""
+    in_query = query_flag(call.query, key)
+    return (fields.flag(key) if in_query is None else in_query) or False
+
+
+def read_page(call: Call, fetch: Callable[[Page], Sequence[str]]) -> tuple[list[str], str | None]:
+    """One page of names and the token of the next: the last name, because clients make up such tokens."""
+    limit, after = query_integer(call.query, "limit"), call.query.get("page_token") or None
+    if limit == 0:
+        return [], None
+    if limit is None or limit < 0:
+        return list(fetch(Page(after))), None
+    names = list(fetch(Page(after, limit + 1)))
+    return names[:limit], names[limit - 1] if len(names) > limit else None
+
+
+def _body(call: Call) -> Fields:
+    fields = read_object(call.body)
+    named = fields.texts("id")
+    if named is not None and named != levels_of(call):
+        raise InvalidInput("id", f"{list(named)} in the body is not {list(levels_of(call))} of the path")
+    return fields

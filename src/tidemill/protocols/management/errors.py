@@ -1,0 +1,46 @@
+"""How the management API says no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.responses import Response
+
+from tidemill.errors import ErrorCode
+from tidemill.protocols.http.app import Refusal
+from tidemill.protocols.http.responses import json_response
+
+MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.NAMESPACE_NOT_FOUND: 404,
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: 409,
+    ErrorCode.NAMESPACE_NOT_EMPTY: 409,
+    ErrorCode.TABLE_NOT_FOUND: 404,
+    ErrorCode.TABLE_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_VERSION_NOT_FOUND: 404,
+    ErrorCode.TABLE_VERSION_ALREADY_EXISTS: 409,
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: 404,
+    ErrorCode.BRANCH_NOT_FOUND: 404,
+    ErrorCode.INVALID_TABLE_STATE: 409,
+    ErrorCode.INVALID_TABLE_SCHEMA: 400,
+    ErrorCode.FUNCTION_NOT_FOUND: 404,
+    ErrorCode.VIEW_NOT_FOUND: 404,
+    ErrorCode.JOB_NOT_FOUND: 404,
+    ErrorCode.JOB_ALREADY_ACTIVE: 409,
+    ErrorCode.INVALID_JOB_TRANSITION: 409,
+    ErrorCode.LEASE_LOST: 409,
+    ErrorCode.CONCURRENT_MODIFICATION: 409,
+    ErrorCode.INVALID_INPUT: 400,
+    ErrorCode.PAYLOAD_TOO_LARGE: 413,
+    ErrorCode.ROUTE_NOT_FOUND: 404,
+    ErrorCode.METHOD_NOT_ALLOWED: 405,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.UNSUPPORTED: 406,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.INTERNAL: 500,
+}
+
+
+def render_error(refusal: Refusal) -> Response:
+    error = {"code": refusal.code.value, "message": refusal.message, "request_id": refusal.request_id}
+    return json_response({"error": error}, MANAGEMENT_STATUSES[refusal.code])

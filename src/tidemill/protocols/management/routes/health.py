@@ -1,0 +1,20 @@
+"""The route that tells whether the server can serve."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from starlette.responses import Response
+
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.routing import Route
+
+
+def health(call: Call) -> Response:
+    report = call.operations.health.health()
+    return json_response(asdict(report), 200 if report.is_serving else 503)
+
+
+ROUTES: Final = (Route("GET", "/api/v1/health", health),)

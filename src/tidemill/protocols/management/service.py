@@ -1,0 +1,13 @@
+"""The management API as a service of the server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemill.protocols.http.app import Service
+from tidemill.protocols.management.errors import render_error
+from tidemill.protocols.management.routes import explain, functions, health, jobs
+
+ROUTES: Final = (*health.ROUTES, *functions.ROUTES, *jobs.ROUTES, *explain.ROUTES)
+
+MANAGEMENT_SERVICE: Final = Service(prefix=("api",), routes=ROUTES, render_error=render_error)

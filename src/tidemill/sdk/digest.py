@@ -1,0 +1,246 @@
+"""The identity of a function's code: equal for equal code in every process, another after any change."""
+
+from __future__ import annotations
+
+import dis
+import enum
+import hashlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pickle import PicklingError
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.sdk.modules import is_local, is_local_name
+
+# What a code object does; file names, line numbers and qualified names say only where it was written.
+BEHAVIOUR_FLAGS: Final = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
+# Globals that say where code was written.
+PLACE_NAMES: Final = frozenset({"__builtins__", "__file__", "__name__", "__qualname__", "__spec__"})
+GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+# Attributes of classes that say where they were written, or that every instance makes anew.
+CLASS_NOISE: Final = frozenset(
+    {
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__conditional_annotations__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__module__",
+        "__qualname__",
+        "__static_attributes__",
+        "__weakref__",
+        "_abc_impl",
+    }
+)
+PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), range)
+
+
+def code_digest(*parts: Any) -> str:
+    """`sha256:` and the hash of functions, classes, instances and plain values, with all they refer to."""
+    walk = _Walk()
+    walk.value(parts)
+    return f"sha256:{walk.hexdigest()}"
+
+
+class _Walk:
+    """One pass over a graph of values; what was seen before is named by its number, so cycles end."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._seen: dict[int, tuple[int, Any]] = {}
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+    def value(self, value: Any) -> None:
+        if isinstance(value, PLAIN) and type(value) in PLAIN:
+            self._token("plain", type(value).__name__, repr(value))
+        elif isinstance(value, tuple | frozenset | set) and type(value) in (tuple, frozenset, set):
+            self._collection(value)
+        elif isinstance(value, CodeType):
+            self._code(value)
+        elif id(value) in self._seen:
+            self._token("seen", str(self._seen[id(value)][0]))
+        else:
+            self._seen[id(value)] = (len(self._seen), value)
+            self._object(value)
+
+    def _object(self, value: Any) -> None:
+        if not isinstance(value, type) and hasattr(value, "__digest_parts__"):
+            self.value(value.__digest_parts__())
+        elif isinstance(value, ModuleType):
+            self._token("module", value.__name__)
+        elif isinstance(value, FunctionType):
+            self._function(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, list):
+            self._sequence("list", value)
+        elif isinstance(value, dict | MappingProxyType):
+            self._sequence("dict", [part for item in value.items() for part in item])
+        else:
+            self._instance(value)
+
+    def _collection(self, value: tuple[Any, ...] | frozenset[Any] | set[Any]) -> None:
+        if isinstance(value, tuple):
+            self._sequence("tuple", list(value))
+        else:
+            # The order of a set differs from process to process.
+            self._token(type(value).__name__, *sorted(code_digest(item) for item in value))
+
+    def _sequence(self, kind: str, items: list[Any]) -> None:
+        self._token(kind, str(len(items)))
+        for item in items:
+            self.value(item)
+
+    def _function(self, function: FunctionType) -> None:
+        if not is_local_name(function.__module__):
+            self._token("installed", function.__module__, function.__qualname__)
+            return
+        self._token("function")
+        self._code(function.__code__)
+        self.value((function.__defaults__, _sorted(function.__kwdefaults__ or {})))
+        self.value(tuple(_closure(function)))
+        for name in sorted(_global_names(function.__code__) - PLACE_NAMES):
+            if name in function.__globals__:
+                self._token("global", name)
+                self._global(function.__globals__[name], function.__code__)
+
+    def _global(self, value: Any, reader: CodeType) -> None:
+        if not is_local(value):
+            self.value(value)
+            return
+        # Of a module of the user's own, only what the code names can matter.
+        self._token("local module")
+        for name in sorted(_all_names(reader) & vars(value).keys()):
+            self._token("attribute", name)
+            self._global(vars(value)[name], reader)
+
+    def _code(self, code: CodeType) -> None:
+        self._token("code", code.co_code.hex(), str(code.co_flags & BEHAVIOUR_FLAGS))
+        self._token(
+            "arguments", str(code.co_argcount), str(code.co_posonlyargcount), str(code.co_kwonlyargcount)
+        )
+        self._token("exceptions", code.co_exceptiontable.hex())
+        self.value((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
+        self.value(code.co_consts)
+
+    def _class(self, cls: type) -> None:
+        if not is_local_name(cls.__module__):
+            self._token("installed", cls.__module__, cls.__qualname__)
+            return
+        self._token("class", cls.__name__)
+        self.value(cls.__bases__)
+        if issubclass(cls, enum.Enum):
+            self.value(tuple((member.name, member.value) for member in cls))
+        for name, attribute in _sorted(_attributes(cls)):
+            self._token("attribute", name)
+            self.value(attribute)
+
+    def _instance(self, value: Any) -> None:
+        special = _known(value)
+        if special is not None:
+            self._token(*special)
+        elif isinstance(value, staticmethod | classmethod | MethodType):
+            self.value((type(value).__name__, value.__func__, getattr(value, "__self__", None)))
+        elif isinstance(value, property):
+            self.value(("property", value.fget, value.fset, value.fdel))
+        else:
+            # A cache around a function pickles as its name alone.
+            self.value((type(value), *_state(value), getattr(value, "__wrapped__", None)))
+
+    def _token(self, *words: str) -> None:
+        for word in words:
+            raw = word.encode("utf-8", "surrogatepass")
+            self._hash.update(len(raw).to_bytes(8, "little") + raw)
+
+
+def _known(value: Any) -> tuple[str, ...] | None:
+    """The tokens of values whose state is inside a library."""
+    if isinstance(value, enum.Enum):
+        return ("enum", type(value).__qualname__, value.name, repr(value.value))
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        raw = np.ascontiguousarray(value).tobytes()
+        return ("ndarray", str(value.dtype), str(value.shape), hashlib.sha256(raw).hexdigest())
+    if isinstance(value, pa.Schema):
+        return ("schema", value.serialize().to_pybytes().hex())
+    if isinstance(value, pa.DataType):
+        return ("datatype", str(value))
+    if isinstance(value, re.Pattern):
+        return ("pattern", repr(value.pattern), str(value.flags))
+    if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | None):
+        return ("builtin", str(value.__module__), value.__qualname__)
+    if type(value).__name__ == "cython_function_or_method":
+        return ("builtin", str(value.__module__), str(value.__qualname__))
+    return None
+
+
+def _state(value: Any) -> tuple[Any, ...]:
+    """What pickle would keep of an instance, in an order that is the same in every process."""
+    try:
+        reduced = value.__reduce_ex__(4)
+    except (TypeError, AttributeError, PicklingError) as error:
+        raise TypeError(
+            f"a {type(value).__qualname__} cannot be sent to a worker; make it in setup() or in the function"
+        ) from error
+    if isinstance(reduced, str):
+        return (reduced,)
+    make, arguments, *rest = reduced
+    state = rest[0] if rest else None
+    items = [list(part) for part in rest[1:3] if isinstance(part, Iterator)]
+    return (make, arguments, _sorted(state) if isinstance(state, dict) else state, items)
+
+
+def _attributes(cls: type) -> Mapping[str, Any]:
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in CLASS_NOISE
+        and not inspect.isgetsetdescriptor(value)
+        and not inspect.ismemberdescriptor(value)
+    }
+
+
+def _closure(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # A name that has no value yet.
+            yield None
+
+
+def _global_names(code: CodeType) -> set[str]:
+    names = {str(step.argval) for step in dis.get_instructions(code) if step.opname in GLOBAL_READS}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _all_names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _all_names(constant)
+    return names
+
+
+def _sorted(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(values.items(), key=lambda item: str(item[0]))

@@ -1,0 +1,110 @@
+"""Requests to a Tidemill server, and its refusals as exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+import pyarrow as pa
+
+from tidemill.sdk.data import stream_bytes
+from tidemill.sdk.errors import ServerUnreachable, request_error
+from tidemill.sdk.names import url_id
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
+Params = Mapping[str, str | int | float | None]
+
+
+class ServerClient:
+    """One server's address with the caller's key; thread-safe."""
+
+    def __init__(
+        self, url: str, *, api_key: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.api_key = api_key
+        headers = {"x-api-key": api_key} if api_key else {}
+        # Proxies from the environment must not stand between a user and the server on their own machine.
+        self._http = httpx.Client(
+            timeout=TIMEOUT, headers=headers, trust_env=not _is_loopback(self.url), transport=transport
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Params | None = None) -> Any:
+        return self._json("GET", path, params=_present(params))
+
+    def post(
+        self, path: str, body: Any = None, *, params: Params | None = None, idempotency_key: str | None = None
+    ) -> Any:
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        return self._json("POST", path, json=body or {}, params=_present(params), headers=headers)
+
+    def post_envelope(self, path: str, envelope: bytes) -> Any:
+        """Sends a function in the form it has on the wire."""
+        return self._json("POST", path, content=envelope, headers={"Content-Type": "application/json"})
+
+    def post_arrow(self, path: str, data: pa.RecordBatchReader, *, params: Params | None = None) -> Any:
+        """Sends rows as an Arrow stream, batch by batch."""
+        return self._json(
+            "POST",
+            path,
+            content=stream_bytes(data),
+            params=_present(params),
+            headers={"Content-Type": ARROW_STREAM},
+        )
+
+    def post_for_arrow(self, path: str, body: Any, *, params: Params | None = None) -> pa.Table:
+        """Asks for rows; the answer is an Arrow IPC file."""
+        response = self._send("POST", path, json=body, params=_present(params))
+        with pa.ipc.open_file(pa.py_buffer(response.content)) as reader:
+            return reader.read_all()
+
+    def object_path(self, kind: str, levels: Sequence[str], action: str) -> tuple[str, dict[str, str]]:
+        """The path of an action on a namespace, table or view of the Lance protocol, and its query."""
+        encoded, params = url_id(levels)
+        return f"/v1/{kind}/{encoded}/{action}", params
+
+    def _json(self, method: str, path: str, **options: Any) -> Any:
+        response = self._send(method, path, **options)
+        return response.json() if response.content else {}
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, self.url + path, **options)
+        except httpx.TransportError as error:
+            raise ServerUnreachable(f"No answer from {self.url}: {error}; is the server running?") from error
+        if response.is_error:
+            raise request_error(response.status_code, _body(response), response.text[:500])
+        return response
+
+
+def pages(
+    client: ServerClient, path: str, params: Params, *, limit: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Every page of a listing."""
+    token: str | None = None
+    while True:
+        page = client.get(path, {**params, "page_token": token, "limit": limit})
+        yield page
+        token = page.get("page_token")
+        if not token:
+            return
+
+
+def _body(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _present(params: Params | None) -> dict[str, str | int | float]:
+    return {key: value for key, value in (params or {}).items() if value is not None}
+
+
+def _is_loopback(url: str) -> bool:
+    return httpx.URL(url).host in {"127.0.0.1", "::1", "localhost"}

@@ -1,0 +1,222 @@
+"""The lake: namespaces, tables, views, functions and jobs of one server."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from tidemill.catalog.model.functions import encode_envelope
+from tidemill.sdk.data import as_reader
+from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
+from tidemill.sdk.embedded import EmbeddedServer
+from tidemill.sdk.functions import function_of
+from tidemill.sdk.http import ServerClient, pages
+from tidemill.sdk.jobs import Job, get_job
+from tidemill.sdk.names import Name, levels_of, namespace_levels
+from tidemill.sdk.table import Table
+from tidemill.sdk.view import View
+
+Mode = Literal["create", "exist_ok", "overwrite"]
+MODES: Final[Mapping[str, str]] = {"create": "Create", "exist_ok": "ExistOk", "overwrite": "Overwrite"}
+MAX_PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """A function of the catalog, without its code."""
+
+    name: str
+    digest: str
+    kind: str
+    parameters: tuple[str, ...]
+    details: Mapping[str, Any]
+
+
+class Lake:
+    """A connection to a server, made by `tidemill.connect`.
+
+    It is a context manager. Closing it stops the server if `connect` started it.
+
+    >>> lake.create_namespace("examples", exist_ok=True)
+    >>> "examples" in lake.list_namespaces()
+    True
+    """
+
+    def __init__(self, client: ServerClient, server: EmbeddedServer | None = None) -> None:
+        self._client = client
+        # Tied to the client, not to the lake: tables and jobs may outlive the lake they came from.
+        self._stop_server = weakref.finalize(client, server.stop) if server is not None else None
+
+    def __repr__(self) -> str:
+        return f"<Lake at {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The server's address, for any client of its protocols."""
+        return self._client.url
+
+    def close(self) -> None:
+        """Ends the connection, and the server if this connection started it."""
+        self._client.close()
+        if self._stop_server is not None:
+            self._stop_server()
+
+    def health(self) -> dict[str, Any]:
+        """What the server says about itself, its worker and its storage."""
+        return dict(self._client.get("/api/v1/health"))
+
+    def create_namespace(
+        self, name: Name, *, exist_ok: bool = False, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Makes a namespace; those above it have to exist."""
+        mode = MODES["exist_ok" if exist_ok else "create"]
+        self._namespace(levels_of(name), "create", {"mode": mode, "properties": dict(properties or {})})
+
+    def list_namespaces(self, parent: Name | None = None) -> list[str]:
+        """The names of the namespaces inside another one, or at the root."""
+        path, params = self._client.object_path("namespace", namespace_levels(parent), "list")
+        found = pages(self._client, path, params)
+        return [name for page in found for name in page.get("namespaces", [])]
+
+    def drop_namespace(self, name: Name, *, cascade: bool = False) -> None:
+        """Removes a namespace; with `cascade` also everything in it."""
+        behavior = "Cascade" if cascade else "Restrict"
+        self._namespace(levels_of(name), "drop", {"mode": "Fail", "behavior": behavior})
+
+    def create_table(self, name: Name, data: Any, *, mode: Mode = "create") -> Table:
+        """Makes a table from rows.
+
+        Args:
+            name: `"space.table"` or a list of levels; the namespace has to exist.
+            data: An Arrow Table, RecordBatch or reader, a pandas or polars DataFrame, a list of dicts, or the
+                path of a Parquet file or folder (or a list of them).
+            mode: If the table exists: refuse (`create`), keep it (`exist_ok`) or replace it (`overwrite`).
+
+        >>> import pyarrow as pa
+        >>> hours = pa.table({"hour": [0, 6, 12], "metres": [0.4, 3.1, 0.6]})
+        >>> tides = lake.create_table("examples.tides", hours)
+        >>> tides.count_rows("metres < 1")
+        2
+        """
+        if mode not in MODES:
+            raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+        levels = levels_of(name)
+        path, params = self._client.object_path("table", levels, "create")
+        self._client.post_arrow(path, as_reader(data), params={**params, "mode": MODES[mode]})
+        return Table(self._client, levels)
+
+    def table(self, name: Name) -> Table:
+        """A table by name, without asking whether it exists."""
+        return Table(self._client, levels_of(name))
+
+    def open_table(self, name: Name) -> Table:
+        """A table that exists.
+
+        >>> lake.open_table("examples.nowhere")
+        Traceback (most recent call last):
+        ...
+        tidemill.sdk.errors.NotFound: Table examples.nowhere does not exist
+        """
+        table = self.table(name)
+        table.describe()
+        return table
+
+    def list_tables(self, namespace: Name | None = None) -> list[str]:
+        """The names of the tables and views in a namespace."""
+        path, params = self._client.object_path("namespace", namespace_levels(namespace), "table/list")
+        return [name for page in pages(self._client, path, params) for name in page.get("tables", [])]
+
+    def drop_table(self, name: Name) -> None:
+        """Removes a table or view and its data."""
+        path, params = self._client.object_path("table", levels_of(name), "drop")
+        self._client.post(path, params=params)
+
+    def create_materialized_view(
+        self, name: Name, definition: QueryDefinition | ChunkerDefinition, *, with_no_data: bool = True
+    ) -> View:
+        """Declares a view over a table.
+
+        Args:
+            name: `"space.view"` or a list of levels.
+            definition: Made with `table.select(...)`, `.where(...)` and `.chunk(...)`.
+            with_no_data: Leave it empty until `View.refresh`; otherwise the first refresh starts now and is
+                `view.first_refresh`.
+
+        >>> mills = docs.select("id").where("text LIKE '%mill%'")
+        >>> view = lake.create_materialized_view("examples.mills", mills)
+        >>> view.refresh().wait(timeout=120).progress.written
+        1
+        """
+        if not isinstance(definition, QueryDefinition | ChunkerDefinition):
+            raise TypeError("a view is defined with table.select(...), table.where(...) or table.chunk(...)")
+        levels = levels_of(name)
+        path, params = self._client.object_path("materialized_view", levels, "create")
+        body = {**definition.request(), "with_no_data": with_no_data}
+        job_id = self._client.post(path, body, params=params).get("job_id")
+        return View(self._client, levels, first_refresh=self.job(job_id) if job_id else None)
+
+    def view(self, name: Name) -> View:
+        """A view by name, without asking whether it exists."""
+        return View(self._client, levels_of(name))
+
+    def open_view(self, name: Name) -> View:
+        """A view that exists."""
+        view = self.view(name)
+        view.describe()
+        return view
+
+    def jobs(self, *, limit: int = 100) -> list[Job]:
+        """The latest jobs, newest first."""
+        found: list[Job] = []
+        for page in pages(self._client, "/api/v1/jobs", {}, limit=min(limit, MAX_PAGE)):
+            found.extend(Job(self._client, body) for body in page.get("jobs", []))
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id."""
+        return get_job(self._client, job_id)
+
+    def functions(self) -> list[FunctionInfo]:
+        """The functions of the catalog."""
+        body = self._client.get("/api/v1/functions")
+        return [_function_info(function) for function in body.get("functions", [])]
+
+    def register(self, function: Any) -> str:
+        """Puts a decorated function into the catalog and returns its digest; `add_column` does so by itself.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def plus_one(number: int) -> int:
+        ...     return number + 1
+        >>> lake.register(plus_one) == plus_one.function.digest
+        True
+        >>> "plus_one" in {function.name for function in lake.functions()}
+        True
+        """
+        described = function_of(function)
+        self._client.post_envelope("/api/v1/functions", encode_envelope(described))
+        return described.digest
+
+    def _namespace(self, levels: tuple[str, ...], action: str, body: Mapping[str, Any]) -> None:
+        path, params = self._client.object_path("namespace", levels, action)
+        self._client.post(path, dict(body), params=params)
+
+
+def _function_info(body: Mapping[str, Any]) -> FunctionInfo:
+    parameters = tuple(body.get("parameters") or ())
+    return FunctionInfo(
+        str(body["name"]), str(body["digest"]), str(body.get("kind", "")), parameters, dict(body)
+    )

@@ -1,0 +1,189 @@
+"""How a function is called and what it returns, read from its signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_origin, get_type_hints
+
+import pyarrow as pa
+
+from tidemill.catalog.model.functions import VALUE_FIELD, FunctionKind
+from tidemill.sdk.hints import READABLE, UnreadableHint, arrow_type, describe, has_dataclass, row_schema
+
+# Columns of structs, maps and mixed values arrive as these; nothing has to be derived from them.
+OPEN_PARAMETERS: Final = frozenset({Any, object, dict, list, Mapping, Sequence})
+ARROW_ARRAYS: Final = (pa.Array, pa.ChunkedArray)
+CHUNKER_EXAMPLE: Final = "Iterator[Passage] with a NamedTuple Passage, or output=pa.schema([...])"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the catalog has to know about a function besides its code."""
+
+    name: str
+    kind: FunctionKind
+    parameters: tuple[str, ...]
+    inputs: tuple[str, ...]
+    output: pa.Schema
+    yields_dataclasses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What was said about a function besides its hints."""
+
+    name: str
+    inputs: tuple[str, ...] | None = None
+    output: pa.DataType | pa.Schema | None = None
+    scope: Mapping[str, Any] | None = None
+
+
+def read_udf(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
+    """The signature of a function that makes one value per row."""
+    if inspect.isgeneratorfunction(call):
+        raise TypeError(
+            f"{said.name} yields rows; declare it with @tidemill.chunker, or return one value per row"
+        )
+    hints = _hints(call, said)
+    names = _parameters(call, said, is_method=is_method)
+    kind = _kind(said.name, hints, names)
+    if kind is FunctionKind.BATCH:
+        if said.inputs is None:
+            raise TypeError(f"{said.name} takes a RecordBatch; name its columns with inputs=[...]")
+        names = said.inputs
+    _check_input_count(said, names)
+    if kind is FunctionKind.SCALAR:
+        _check_parameters(said, hints, names)
+    output = pa.schema([pa.field(VALUE_FIELD, _value_type(said, hints, kind))])
+    return Signature(said.name, kind, names, said.inputs or names, output, has_dataclass(hints.get("return")))
+
+
+def read_chunker(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
+    """The signature of a function that makes any number of rows from one."""
+    hints = _hints(call, said)
+    names = _parameters(call, said, is_method=is_method)
+    _check_input_count(said, names)
+    _check_parameters(said, hints, names)
+    return Signature(said.name, FunctionKind.CHUNKER, names, said.inputs or names, _rows(said, hints))
+
+
+def _hints(call: Callable[..., Any], said: Declaration) -> dict[str, Any]:
+    if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+        raise TypeError(f"{said.name} is async; functions on rows are plain ones, so use def")
+    try:
+        return get_type_hints(call, localns=dict(said.scope or {}), include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{said.name} has a hint that cannot be found where it is defined: {error}"
+        ) from error
+
+
+def _parameters(call: Callable[..., Any], said: Declaration, *, is_method: bool) -> tuple[str, ...]:
+    """The names that get columns: the required ones, or as many as `inputs` names."""
+    declared = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
+    for parameter in declared:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"{said.name}: '{parameter}' has no fixed columns; name each parameter")
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise TypeError(
+                f"{said.name}: '{parameter.name}' is keyword-only; columns are passed by position"
+            )
+    positional = [parameter for parameter in declared if parameter.kind is not parameter.KEYWORD_ONLY]
+    required = [parameter for parameter in positional if parameter.default is parameter.empty]
+    if not positional:
+        raise TypeError(f"{said.name} has no parameter; it needs one per input column")
+    if said.inputs is None:
+        return tuple(parameter.name for parameter in required or positional)
+    if len(positional) == 1:
+        return (positional[0].name,)
+    if not len(required) <= len(said.inputs) <= len(positional):
+        raise TypeError(
+            f"{said.name} takes {_count(len(required), len(positional))}, inputs= names {len(said.inputs)}"
+        )
+    return tuple(parameter.name for parameter in positional[: len(said.inputs)])
+
+
+def _count(least: int, most: int) -> str:
+    columns = "column" if most == 1 else "columns"
+    return f"{most} {columns}" if least == most else f"{least} to {most} {columns}"
+
+
+def _kind(name: str, hints: Mapping[str, Any], parameters: tuple[str, ...]) -> FunctionKind:
+    found = [hints.get(parameter) for parameter in parameters]
+    arrays = [hint for hint in found if _is_array(hint)]
+    if arrays and len(arrays) == len(found):
+        return FunctionKind.ARRAYS
+    if found == [pa.RecordBatch]:
+        return FunctionKind.BATCH
+    if arrays or pa.RecordBatch in found:
+        raise TypeError(
+            f"{name} mixes ways of being called: annotate every parameter as pa.Array, "
+            "or take a single pa.RecordBatch, or use Python types for all"
+        )
+    return FunctionKind.SCALAR
+
+
+def _is_array(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, ARROW_ARRAYS)
+
+
+def _check_input_count(said: Declaration, names: tuple[str, ...]) -> None:
+    if said.inputs is not None and len(said.inputs) != len(names):
+        raise TypeError(
+            f"{said.name} takes {_count(len(names), len(names))}, inputs= names {len(said.inputs)}"
+        )
+
+
+def _check_parameters(said: Declaration, hints: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in hints:
+            raise TypeError(
+                f"{said.name}: parameter '{name}' has no type hint; write for instance {name}: str"
+            )
+        if hints[name] in OPEN_PARAMETERS or get_origin(hints[name]) in OPEN_PARAMETERS:
+            continue
+        try:
+            arrow_type(hints[name], said.scope or {})
+        except UnreadableHint as error:
+            raise TypeError(
+                f"{said.name}: parameter '{name}' is {describe(hints[name])}, "
+                f"which no column can hold; use {READABLE}"
+            ) from error
+
+
+def _value_type(said: Declaration, hints: Mapping[str, Any], kind: FunctionKind) -> pa.DataType:
+    if isinstance(said.output, pa.DataType):
+        return said.output
+    if said.output is not None:
+        raise TypeError(
+            f"{said.name}: output= has to be an Arrow type such as pa.float32(), not {said.output!r}"
+        )
+    if kind is not FunctionKind.SCALAR:
+        raise TypeError(
+            f"{said.name} returns an Arrow array; say of what with output=, for instance output=pa.int64()"
+        )
+    if "return" not in hints:
+        raise TypeError(
+            f"{said.name} has no return hint; write for instance '-> float', or give output=pa.float32()"
+        )
+    try:
+        return arrow_type(hints["return"], said.scope or {})
+    except UnreadableHint as error:
+        raise TypeError(f"{said.name}: the return hint cannot be read: {error}") from error
+
+
+def _rows(said: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
+    if isinstance(said.output, pa.Schema) and len(said.output) > 0:
+        return said.output
+    if said.output is not None:
+        raise TypeError(f"{said.name}: output= has to be a pa.schema with the columns it yields")
+    if "return" not in hints:
+        raise TypeError(f"{said.name} has no return hint; write {CHUNKER_EXAMPLE}")
+    try:
+        return row_schema(hints["return"], said.scope or {})
+    except UnreadableHint as error:
+        raise TypeError(
+            f"{said.name}: the return hint cannot be read: {error}; write {CHUNKER_EXAMPLE}"
+        ) from error

@@ -1,0 +1,24 @@
+"""Ends with the parent: a process told to do so stops when its standard input closes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from threading import Thread, Timer
+
+GRACE_SECONDS = 10.0
+
+
+def stop_with_stdin(stop: Callable[[], None]) -> None:
+    """Calls `stop` when standard input closes, and ends the process if that does not."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        last_resort = Timer(GRACE_SECONDS, os._exit, args=(1,))
+        last_resort.daemon = True
+        last_resort.start()
+        stop()
+
+    Thread(target=watch, name="stdin", daemon=True).start()

@@ -1,0 +1,145 @@
+"""Stages on Spark: fan the fragments out, watch the tasks, collect what they made."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidemill.errors import TidemillError
+from tidemill.jobs.errors import RowFailed
+from tidemill.jobs.model.plans import FragmentWork
+from tidemill.jobs.model.stages import ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.jobs.ports import StageWatch
+from tidemill.spark.functions import FunctionRaised
+from tidemill.spark.kernels import fill_fragments, write_view_fragments
+from tidemill.spark.scratch import StageScratch, TaskReport
+
+Stage = TypeVar("Stage", FillColumn, WriteViewRows)
+Outcome = TypeVar("Outcome", ColumnFile, ViewFragments)
+
+POLL_SECONDS: Final = 0.2
+TASKS_PER_SLOT: Final = 2
+# How Spark puts it.
+PROCESS_ENDED: Final = "Python worker exited unexpectedly"
+
+
+class StageFailed(TidemillError):
+    """Spark could not finish a stage, for a reason that is not a row's."""
+
+
+class SparkStageExecutor:
+    def __init__(self, session: SparkSession, scratch_root: str) -> None:
+        self._session = session
+        self._scratch_root = scratch_root
+
+    def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
+        return self._run(stage, fill_fragments, watch)
+
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
+        parts = self._run(stage, write_view_fragments, watch)
+        fragments = tuple(fragment for part in parts for fragment in part.fragments)
+        return ViewFragments(fragments, sum(part.rows for part in parts))
+
+    def _run(
+        self,
+        stage: Stage,
+        kernel: Callable[[Stage, Sequence[FragmentWork], TaskReport], list[Outcome]],
+        watch: StageWatch,
+    ) -> list[Outcome]:
+        slots = self._session.sparkContext.defaultParallelism
+        shares = share_out(stage.work, stage.parallelism or slots * TASKS_PER_SLOT)
+        scratch = StageScratch(self._scratch_root)
+        task = _task(kernel, stage, shares, scratch.location)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(self._collect, stage.job_id, task, len(shares))
+            try:
+                self._watch(running, scratch, watch)
+                return _outcomes(running, scratch)
+            finally:
+                self._stop(running, stage.job_id)
+                scratch.remove()
+
+    def _collect(
+        self, group: str, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]], tasks: int
+    ) -> list[Any]:
+        self._session.sparkContext.setJobGroup(group, f"tidemill job {group}", interruptOnCancel=True)
+        rows = self._session.range(0, tasks, 1, tasks).mapInArrow(task, "outcome binary").collect()
+        return [outcome for row in rows for outcome in pickle.loads(row.outcome)]
+
+    def _stop(self, running: Future[Any], group: str) -> None:
+        """Cancels until it is over: a cancellation that comes before the job has started is not heard."""
+        while not _is_done(running):
+            self._session.sparkContext.cancelJobGroup(group)
+
+    def _watch(self, running: Future[Any], scratch: StageScratch, watch: StageWatch) -> None:
+        while not _is_done(running):
+            watch.rows_done(scratch.rows_done())
+            if scratch.find_failure() is not None:
+                return
+            watch.check()
+        watch.rows_done(scratch.rows_done())
+
+
+def share_out(work: Iterable[FragmentWork], shares: int) -> list[list[FragmentWork]]:
+    """Deals fragments out so that the shares have about the same number of rows; no share is empty."""
+    dealt: list[tuple[int, list[FragmentWork]]] = []
+    for item in sorted(work, key=lambda item: -item.row_count):
+        if len(dealt) < shares:
+            dealt.append((item.row_count, [item]))
+            continue
+        lightest = min(range(len(dealt)), key=lambda index: dealt[index][0])
+        rows, items = dealt[lightest]
+        dealt[lightest] = (rows + item.row_count, [*items, item])
+    return [items for _, items in dealt]
+
+
+def _task(
+    kernel: Callable[..., list[Any]], stage: object, shares: Sequence[Sequence[FragmentWork]], scratch: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """The function Spark ships; it is given the numbers of its shares and answers with pickled outcomes."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        report = TaskReport(scratch)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    outcomes = kernel(stage, shares[number], report)
+                except FunctionRaised as raised:
+                    report.failed(raised.failure)
+                    return
+                yield pa.record_batch([pa.array([pickle.dumps(outcomes)], pa.binary())], names=["outcome"])
+
+    return run
+
+
+def _is_done(running: Future[Any]) -> bool:
+    return bool(wait([running], timeout=POLL_SECONDS).done)
+
+
+def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Outcome]:
+    failure = scratch.find_failure()
+    if failure is not None:
+        raise RowFailed(
+            failure.message if failure.row_id is None else f"row {failure.row_id}: {failure.message}",
+            exception=failure.exception,
+            traceback=failure.traceback,
+            row_id=failure.row_id,
+        )
+    try:
+        return running.result()
+    except (PySparkException, Py4JJavaError) as error:
+        if PROCESS_ENDED in str(error):
+            raise StageFailed(
+                "a Python process ended while the function ran in it: a crash in native code, too little "
+                "memory, or an exit"
+            ) from error
+        if isinstance(error, Py4JJavaError):
+            raise
+        raise StageFailed(f"Spark could not finish the stage: {error}") from error

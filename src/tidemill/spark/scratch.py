@@ -1,0 +1,72 @@
+"""How tasks tell the driver about progress and failures while they run: small files both can see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+from pyarrow import fs
+
+from tidemill.spark.functions import RowFailure
+from tidemill.storage.filesystems import open_location
+
+REPORT_SECONDS: Final = 0.5
+FAILED: Final = ".failed"
+
+
+class TaskReport:
+    """The task's side: rows finished, at most twice a second, and the failure that ended it."""
+
+    def __init__(self, location: str) -> None:
+        self._filesystem, self._directory = open_location(location)
+        self._pending = 0
+        self._reported_at = monotonic()
+
+    def rows_done(self, rows: int) -> None:
+        self._pending += rows
+        if monotonic() - self._reported_at >= REPORT_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            self._write(f"{uuid4()}.rows-{self._pending}", b"")
+        self._pending = 0
+        self._reported_at = monotonic()
+
+    def failed(self, failure: RowFailure) -> None:
+        self._write(f"{uuid4()}{FAILED}", json.dumps(asdict(failure)).encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        staged = f"{self._directory}/.{name}"
+        with self._filesystem.open_output_stream(staged) as file:
+            file.write(content)
+        self._filesystem.move(staged, f"{self._directory}/{name}")
+
+
+class StageScratch:
+    """The driver's side: a directory that lives as long as the stage."""
+
+    def __init__(self, root: str) -> None:
+        self.location = f"{root}/{uuid4()}"
+        self._filesystem, self._directory = open_location(self.location)
+        self._filesystem.create_dir(self._directory)
+
+    def rows_done(self) -> int:
+        return sum(int(name.rpartition("-")[2]) for name in self._names() if ".rows-" in name)
+
+    def find_failure(self) -> RowFailure | None:
+        for name in self._names():
+            if name.endswith(FAILED) and not name.startswith("."):
+                with self._filesystem.open_input_file(f"{self._directory}/{name}") as file:
+                    return RowFailure(**json.loads(file.read()))
+        return None
+
+    def remove(self) -> None:
+        self._filesystem.delete_dir(self._directory)
+
+    def _names(self) -> list[str]:
+        found = self._filesystem.get_file_info(fs.FileSelector(self._directory))
+        return [info.base_name for info in found if not info.base_name.startswith(".")]

@@ -1,0 +1,68 @@
+"""Column types that mean the same on SQLite and PostgreSQL, and the database's clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import BigInteger, Dialect, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.types import TypeDecorator
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_BIGINT: Final = 2**63 - 1
+
+
+class MillisecondTime(TypeDecorator[datetime]):
+    """A moment as milliseconds since 1970; what is finer is cut off."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else (value - EPOCH) // timedelta(milliseconds=1)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return None if value is None else from_milliseconds(value)
+
+
+class JsonText(TypeDecorator[Any]):
+    """A JSON value kept as text; None is SQL NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else orjson.dumps(value).decode()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else orjson.loads(value)
+
+
+class DatabaseTime(ColumnElement[int]):
+    """The moment the statement reads the database's clock, in milliseconds since 1970."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+@compiles(DatabaseTime, "sqlite")
+def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -> str:
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+@compiles(DatabaseTime, "postgresql")
+def _postgresql_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -> str:
+    # Not now(): a transaction that waited for a lock must not judge leases by its start.
+    return "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)"
+
+
+def from_milliseconds(value: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=value)
+
+
+def in_milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

@@ -1,0 +1,62 @@
+"""Turns what the database drivers raise into our own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from tidemill.errors import InvalidInput, Unavailable
+
+# PostgreSQL's SQLSTATE and SQLite's result code for the same thing.
+FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
+# SQLite raises one class for "busy" and for "no such column"; the latter is our own mistake.
+MISTAKES: Final = frozenset({"SQLITE_ERROR"})
+UNREADABLE_FILE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """An answer that never came is Unavailable, a value no column can hold is InvalidInput."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable(f"No connection to the catalog database became free: {error}") from error
+    except DataError as error:
+        raise InvalidInput("value", f"cannot be stored: {_reason(error)}") from error
+    except DBAPIError as error:
+        if not _is_outage(error):
+            raise
+        raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
+
+
+def is_foreign_key_violation(error: IntegrityError) -> bool:
+    """Whether a row is missing that has to be there, or still there because others need it."""
+    return _code(error) in FOREIGN_KEY_VIOLATIONS
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    if error.connection_invalidated or isinstance(error, InterfaceError):
+        return True
+    if isinstance(error, OperationalError):
+        return _code(error) not in MISTAKES
+    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILE
+
+
+def _code(error: DBAPIError) -> str | None:
+    code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
+    return code if isinstance(code, str) else None
+
+
+def _reason(error: DBAPIError) -> str:
+    return str(error.orig).partition("\n")[0]

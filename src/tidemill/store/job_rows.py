@@ -1,0 +1,94 @@
+"""Jobs to rows and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from sqlalchemy import Row
+
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job, JobKind, Progress, RefreshRequest
+from tidemill.jobs.model.state import JobState
+from tidemill.store.columns import DatabaseTime
+
+ValueT = TypeVar("ValueT", BackfillRequest, RefreshRequest, Progress, Failure)
+
+
+def job_values(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "table_id": job.table_id,
+        "table_levels": list(job.table.levels),
+        "subject_id": job.subject_id,
+        "request": asdict(job.request),
+        "submitted_by": job.submitted_by,
+        "idempotency_key": job.idempotency_key,
+        "epoch": job.epoch,
+        "owner": job.owner,
+        "lease_until_at": job.lease_until_at,
+        "cancel_requested_at": job.cancel_requested_at,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "updated_at": job.updated_at or DatabaseTime(),
+        "event_count": 0,
+        "part_count": 0,
+        **outcome_values(job),
+    }
+
+
+def outcome_values(job: Job) -> dict[str, Any]:
+    return {
+        "state": job.state,
+        "progress": progress_values(job.progress),
+        "result": job.result,
+        "failure": None if job.failure is None else asdict(job.failure),
+    }
+
+
+def progress_values(progress: Progress) -> dict[str, int]:
+    return asdict(progress)
+
+
+def job_of(row: Row[Any]) -> Job:
+    kind = JobKind(row.kind)
+    *namespace, name = row.table_levels
+    return Job(
+        job_id=row.job_id,
+        kind=kind,
+        table_id=row.table_id,
+        table=TableIdent(NamespacePath(tuple(namespace)), name),
+        subject_id=row.subject_id,
+        request=_request(kind, row.request),
+        state=JobState(row.state),
+        submitted_by=row.submitted_by,
+        created_at=row.created_at,
+        idempotency_key=row.idempotency_key,
+        epoch=row.epoch,
+        owner=row.owner,
+        lease_until_at=row.lease_until_at,
+        cancel_requested_at=row.cancel_requested_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        updated_at=row.updated_at,
+        progress=_value(Progress, row.progress),
+        result=row.result,
+        failure=None if row.failure is None else _value(Failure, row.failure),
+    )
+
+
+def _request(kind: JobKind, stored: Mapping[str, Any]) -> BackfillRequest | RefreshRequest:
+    match kind:
+        case JobKind.BACKFILL:
+            return _value(BackfillRequest, stored)
+        case JobKind.REFRESH:
+            return _value(RefreshRequest, stored)
+
+
+def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:
+    # A newer server may have written fields that this code does not know yet.
+    known = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in stored.items() if name in known})

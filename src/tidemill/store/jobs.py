@@ -1,0 +1,72 @@
+"""Jobs as rows: submitted, listed, asked to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import ConcurrentModification
+from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
+from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.state import ACTIVE_STATES, JobState
+from tidemill.store.columns import DatabaseTime
+from tidemill.store.job_rows import job_of, job_values
+from tidemill.store.schema import jobs
+
+
+class SqlJobRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, job: Job) -> None:
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(jobs).values(job_values(job)))
+        except IntegrityError as error:
+            active = self._find(jobs.c.subject_id == job.subject_id, jobs.c.state.in_(ACTIVE_STATES))
+            if active is None:
+                raise ConcurrentModification(
+                    f"Job {job.job_id} or its idempotency key was submitted at the same time; submit it again"
+                ) from error
+            raise JobAlreadyActive(_subject(job), active.job_id) from error
+
+    def get(self, job_id: str) -> Job:
+        found = self._find(jobs.c.job_id == job_id)
+        if found is None:
+            raise JobNotFound(job_id)
+        return found
+
+    def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None:
+        return self._find(jobs.c.submitted_by == submitted_by, jobs.c.idempotency_key == idempotency_key)
+
+    def list_recent(self, before: str | None, limit: int) -> Sequence[Job]:
+        query = select(jobs).order_by(jobs.c.job_id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(jobs.c.job_id < before)
+        return [job_of(row) for row in self._connection.execute(query)]
+
+    def request_cancel(self, job_id: str) -> Job:
+        state = self._connection.scalar(select(jobs.c.state).where(jobs.c.job_id == job_id).with_for_update())
+        if state is None:
+            raise JobNotFound(job_id)
+        changes: dict[str, Any] = {
+            "cancel_requested_at": func.coalesce(jobs.c.cancel_requested_at, DatabaseTime()),
+            "updated_at": DatabaseTime(),
+        }
+        if JobState(state).is_final:
+            raise InvalidJobTransition(job_id, state, JobState.CANCELLED)
+        if state == JobState.QUEUED:
+            changes |= {"state": JobState.CANCELLED, "finished_at": DatabaseTime()}
+        changed = update(jobs).where(jobs.c.job_id == job_id).values(changes).returning(jobs)
+        return job_of(self._connection.execute(changed).one())
+
+    def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
+        row = self._connection.execute(select(jobs).where(*conditions)).first()
+        return None if row is None else job_of(row)
+
+
+def _subject(job: Job) -> str:
+    return str(job.table) if job.column is None else f"column '{job.column}' of {job.table}"

@@ -1,0 +1,79 @@
+"""Leases on jobs: claimed by the database's clock, fenced by the epoch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
+
+from tidemill.jobs.errors import InvalidJobTransition, LeaseLost
+from tidemill.jobs.model.jobs import Job, Lease, Progress
+from tidemill.jobs.model.state import JobState
+from tidemill.store.columns import DatabaseTime, in_milliseconds
+from tidemill.store.job_rows import job_of, outcome_values, progress_values
+from tidemill.store.schema import jobs
+
+
+class SqlJobLeases:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def claim(self, owner: str, duration: timedelta) -> Job | None:
+        has_run_out = and_(jobs.c.state == JobState.RUNNING, jobs.c.lease_until_at <= DatabaseTime())
+        oldest = (
+            select(jobs.c.job_id)
+            .where(or_(jobs.c.state == JobState.QUEUED, has_run_out))
+            .order_by(jobs.c.created_at, jobs.c.job_id)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+            .scalar_subquery()
+        )
+        claimed = (
+            update(jobs)
+            .where(jobs.c.job_id == oldest)
+            .values(
+                state=JobState.RUNNING,
+                epoch=jobs.c.epoch + 1,
+                owner=owner,
+                lease_until_at=DatabaseTime() + in_milliseconds(duration),
+                started_at=func.coalesce(jobs.c.started_at, DatabaseTime()),
+                updated_at=DatabaseTime(),
+            )
+            .returning(jobs)
+        )
+        row = self._connection.execute(claimed).first()
+        return None if row is None else job_of(row)
+
+    def renew(self, lease: Lease, duration: timedelta) -> Job:
+        return job_of(self._change(lease, lease_until_at=DatabaseTime() + in_milliseconds(duration)))
+
+    def check(self, lease: Lease) -> None:
+        query = select(jobs.c.job_id).where(_is_held(lease)).with_for_update()
+        if self._connection.scalar(query) is None:
+            raise LeaseLost(lease.job_id, lease.epoch)
+
+    def record_progress(self, lease: Lease, progress: Progress) -> None:
+        self._change(lease, progress=progress_values(progress))
+
+    def finish(self, lease: Lease, ended: Job) -> None:
+        self.check(lease)
+        if not ended.state.is_final:
+            raise InvalidJobTransition(lease.job_id, JobState.RUNNING, ended.state)
+        self._change(lease, lease_until_at=None, finished_at=DatabaseTime(), **outcome_values(ended))
+
+    def release(self, lease: Lease) -> None:
+        self._connection.execute(update(jobs).where(_is_held(lease)).values(lease_until_at=DatabaseTime()))
+
+    def _change(self, lease: Lease, **values: Any) -> Row[Any]:
+        changed = (
+            update(jobs).where(_is_held(lease)).values(updated_at=DatabaseTime(), **values).returning(jobs)
+        )
+        row = self._connection.execute(changed).first()
+        if row is None:
+            raise LeaseLost(lease.job_id, lease.epoch)
+        return row
+
+
+def _is_held(lease: Lease) -> ColumnElement[bool]:
+    return and_(jobs.c.job_id == lease.job_id, jobs.c.epoch == lease.epoch, jobs.c.state == JobState.RUNNING)

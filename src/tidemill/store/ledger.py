@@ -1,0 +1,43 @@
+"""The ledger of what jobs have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import ConcurrentModification
+from tidemill.jobs.model.jobs import Part
+from tidemill.store.counters import next_number
+from tidemill.store.schema import job_parts, jobs
+
+
+class SqlPartLedger:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, part: Part) -> None:
+        row = {
+            "job_id": part.job_id,
+            "part": part.part,
+            "epoch": part.epoch,
+            "table_id": part.table_id,
+            "version": part.version,
+            "row_ids": part.rows,
+        }
+        try:
+            with self._connection.begin_nested():
+                sequence = next_number(self._connection, part.job_id, jobs.c.part_count)
+                self._connection.execute(insert(job_parts).values({**row, "sequence": sequence}))
+        except IntegrityError as error:
+            raise ConcurrentModification(
+                f"Part '{part.part}' of job {part.job_id} is applied already"
+            ) from error
+
+    def list_of(self, job_id: str) -> Sequence[Part]:
+        query = select(job_parts).where(job_parts.c.job_id == job_id).order_by(job_parts.c.sequence)
+        return [
+            Part(row.job_id, row.part, row.epoch, row.table_id, row.version, row.row_ids)
+            for row in self._connection.execute(query)
+        ]

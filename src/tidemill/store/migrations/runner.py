@@ -1,0 +1,41 @@
+"""Brings a database to the schema of this code, one numbered step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, func, insert, select
+
+from tidemill.errors import Unavailable
+from tidemill.store.columns import DatabaseTime
+from tidemill.store.migrations import m0001_initial
+from tidemill.store.schema import schema_migrations
+
+Migration = Callable[[Connection], None]
+
+MIGRATIONS: Final[Sequence[Migration]] = (m0001_initial.upgrade,)
+"""In order; the first is number 1. A released one never changes."""
+
+MIGRATION_LOCK: Final = 0x7469_6465  # "tide"
+
+
+def migrate(connection: Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Applies what is missing; processes that start together take turns."""
+    if connection.dialect.name == "postgresql":
+        # A turn may take longer than a statement otherwise may.
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+    connection.exec_driver_sql(
+        "CREATE TABLE IF NOT EXISTS schema_migrations"
+        " (version INTEGER PRIMARY KEY, applied_at BIGINT NOT NULL)"
+    )
+    current = connection.scalar(select(func.max(schema_migrations.c.version))) or 0
+    if current > len(migrations):
+        raise Unavailable(
+            f"The catalog database has schema {current} and this Tidemill knows {len(migrations)}; "
+            "start a newer Tidemill"
+        )
+    for number, upgrade in enumerate(migrations[current:], start=current + 1):
+        upgrade(connection)
+        connection.execute(insert(schema_migrations).values(version=number, applied_at=DatabaseTime()))

@@ -1,0 +1,82 @@
+"""Namespaces as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
+from tidemill.catalog.model.identifiers import NamespacePath
+from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.tables import Page
+from tidemill.store.faults import is_foreign_key_violation
+from tidemill.store.paths import get_namespace_id, place, place_values
+from tidemill.store.schema import namespaces
+
+
+class SqlNamespaceRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, namespace: Namespace) -> None:
+        path = namespace.path
+        if path.is_root:
+            raise NamespaceAlreadyExists(path)
+        row = {
+            "namespace_id": namespace.namespace_id,
+            "parent_id": get_namespace_id(self._connection, path.parent),
+            "name": path.name,
+            "properties": dict(namespace.properties),
+        }
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(namespaces).values(row))
+        except IntegrityError as error:
+            if is_foreign_key_violation(error):
+                raise NamespaceNotFound(path.parent) from error
+            raise NamespaceAlreadyExists(path) from error
+
+    def get(self, path: NamespacePath) -> Namespace:
+        found = self.find(path)
+        if found is None:
+            raise NamespaceNotFound(path)
+        return found
+
+    def find(self, path: NamespacePath) -> Namespace | None:
+        if path.is_root:
+            return None
+        row = self._connection.execute(select(place(len(path.levels))), place_values(path)).first()
+        return None if row is None else Namespace(row.namespace_id, path, row.properties)
+
+    def list_children(self, path: NamespacePath, page: Page) -> Sequence[Namespace]:
+        query = (
+            select(namespaces)
+            .where(namespaces.c.parent_id == get_namespace_id(self._connection, path))
+            .order_by(namespaces.c.name)
+            .limit(page.limit)
+        )
+        if page.after is not None:
+            query = query.where(namespaces.c.name > page.after)
+        rows = self._connection.execute(query)
+        return [Namespace(row.namespace_id, path.child(row.name), row.properties) for row in rows]
+
+    def set_properties(self, namespace: Namespace) -> None:
+        changed = self._connection.execute(
+            update(namespaces)
+            .where(namespaces.c.namespace_id == namespace.namespace_id)
+            .values(properties=dict(namespace.properties))
+        )
+        if not changed.rowcount:
+            raise NamespaceNotFound(namespace.path)
+
+    def remove(self, path: NamespacePath) -> None:
+        namespace = self.get(path)
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(
+                    delete(namespaces).where(namespaces.c.namespace_id == namespace.namespace_id)
+                )
+        except IntegrityError as error:
+            raise NamespaceNotEmpty(path) from error

@@ -1,0 +1,54 @@
+"""From paths to rows of namespaces and back."""
+
+from __future__ import annotations
+
+from functools import cache
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Subquery, bindparam, select
+
+from tidemill.catalog.errors import NamespaceNotFound
+from tidemill.catalog.model.identifiers import NamespacePath
+from tidemill.store.schema import ROOT_ID, namespaces
+
+
+@cache
+def place(depth: int) -> Subquery:
+    """The namespace that many levels below the root; `place_values` says which."""
+    current = namespaces.alias("level_0")
+    conditions: list[ColumnElement[bool]] = [current.c.namespace_id == ROOT_ID]
+    for level in range(1, depth + 1):
+        below = namespaces.alias(f"level_{level}")
+        conditions.append(below.c.parent_id == current.c.namespace_id)
+        conditions.append(below.c.name == bindparam(f"name_{level}"))
+        current = below
+    return select(current).where(*conditions).subquery("place")
+
+
+def place_values(path: NamespacePath) -> dict[str, str]:
+    return {f"name_{level}": name for level, name in enumerate(path.levels, start=1)}
+
+
+def find_namespace_id(connection: Connection, path: NamespacePath) -> UUID | None:
+    if path.is_root:
+        return ROOT_ID
+    return connection.scalar(select(place(len(path.levels)).c.namespace_id), place_values(path))
+
+
+def get_namespace_id(connection: Connection, path: NamespacePath) -> UUID:
+    found = find_namespace_id(connection, path)
+    if found is None:
+        raise NamespaceNotFound(path)
+    return found
+
+
+def paths_under(connection: Connection, path: NamespacePath) -> dict[UUID, NamespacePath]:
+    """The namespace and all below it, by id."""
+    start = get_namespace_id(connection, path)
+    below = select(namespaces).where(namespaces.c.parent_id == start).cte("below", recursive=True)
+    further = select(namespaces).join(below, namespaces.c.parent_id == below.c.namespace_id)
+    found = {start: path}
+    # Recursion goes level by level, so a parent always comes before its children.
+    for row in connection.execute(select(below.union_all(further))):
+        found[row.namespace_id] = found[row.parent_id].child(row.name)
+    return found

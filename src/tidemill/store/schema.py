@@ -1,0 +1,156 @@
+"""The tables as queries see them; keys, constraints and indexes are made by the migrations."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text, Uuid
+
+from tidemill.store.columns import JsonText, MillisecondTime
+
+# The root has a row of its own: a NULL parent would escape the unique key on (parent, name).
+ROOT_ID: Final = UUID(int=0)
+
+metadata: Final = MetaData()
+
+schema_migrations: Final = Table(
+    "schema_migrations",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("applied_at", MillisecondTime, nullable=False),
+)
+
+namespaces: Final = Table(
+    "namespaces",
+    metadata,
+    Column("namespace_id", Uuid, primary_key=True),
+    Column("parent_id", Uuid),
+    Column("name", Text, nullable=False),
+    Column("properties", JsonText, nullable=False),
+)
+
+tables: Final = Table(
+    "tables",
+    metadata,
+    Column("table_id", Uuid, primary_key=True),
+    Column("namespace_id", Uuid, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("properties", JsonText, nullable=False),
+)
+
+table_versions: Final = Table(
+    "table_versions",
+    metadata,
+    Column("table_id", Uuid, primary_key=True),
+    Column("branch", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("manifest_path", Text, nullable=False),
+    Column("staged_path", Text, nullable=False),
+    Column("manifest_size", BigInteger, nullable=False),
+    Column("created_at", MillisecondTime, nullable=False),
+    Column("e_tag", Text),
+    Column("metadata", JsonText, nullable=False),
+)
+
+functions: Final = Table(
+    "functions",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    Column("registered_by", Text, nullable=False),
+    Column("registered_at", MillisecondTime, nullable=False),
+)
+
+computed_columns: Final = Table(
+    "computed_columns",
+    metadata,
+    Column("column_id", Uuid, primary_key=True),
+    Column("table_id", Uuid, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("function_digest", Text, nullable=False),
+    Column("inputs", JsonText, nullable=False),
+)
+
+materialized_views: Final = Table(
+    "materialized_views",
+    metadata,
+    Column("view_id", Uuid, primary_key=True),
+    Column("source_id", Uuid, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("query", JsonText, nullable=False),
+    Column("raw_query", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("function_digest", Text),
+    Column("inputs", JsonText, nullable=False),
+    Column("has_auto_refresh", Boolean, nullable=False),
+)
+
+coverage: Final = Table(
+    "coverage",
+    metadata,
+    Column("subject_id", Uuid, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("watermark", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("row_ids", LargeBinary, nullable=False),
+)
+
+jobs: Final = Table(
+    "jobs",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("table_id", Uuid, nullable=False),
+    Column("table_levels", JsonText, nullable=False),
+    Column("subject_id", Uuid, nullable=False),
+    Column("request", JsonText, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("submitted_by", Text, nullable=False),
+    Column("idempotency_key", Text),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", Text),
+    Column("lease_until_at", MillisecondTime),
+    Column("cancel_requested_at", MillisecondTime),
+    Column("created_at", MillisecondTime, nullable=False),
+    Column("started_at", MillisecondTime),
+    Column("finished_at", MillisecondTime),
+    Column("updated_at", MillisecondTime, nullable=False),
+    Column("progress", JsonText, nullable=False),
+    Column("result", JsonText),
+    Column("failure", JsonText),
+    Column("event_count", BigInteger, nullable=False),
+    Column("part_count", BigInteger, nullable=False),
+)
+
+job_events: Final = Table(
+    "job_events",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", MillisecondTime, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("data", JsonText, nullable=False),
+)
+
+job_parts: Final = Table(
+    "job_parts",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("part", Text, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("table_id", Uuid, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("row_ids", LargeBinary, nullable=False),
+)
+
+workers: Final = Table(
+    "workers",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("last_seen_at", MillisecondTime, nullable=False),
+)

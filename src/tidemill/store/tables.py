@@ -1,0 +1,154 @@
+"""Tables and views as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, literal, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.jobs.model.state import ACTIVE_STATES, JobState
+from tidemill.store.columns import DatabaseTime
+from tidemill.store.faults import is_foreign_key_violation
+from tidemill.store.paths import get_namespace_id, paths_under, place, place_values
+from tidemill.store.schema import (
+    computed_columns,
+    coverage,
+    jobs,
+    materialized_views,
+    namespaces,
+    table_versions,
+    tables,
+)
+
+
+class SqlTableRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, table: Table) -> None:
+        ident = table.ident
+        row = {
+            "table_id": table.table_id,
+            "namespace_id": get_namespace_id(self._connection, ident.namespace),
+            "name": ident.name,
+            "location": table.location,
+            "kind": table.kind.value,
+            "properties": dict(table.properties),
+        }
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(tables).values(row))
+        except IntegrityError as error:
+            if is_foreign_key_violation(error):
+                raise NamespaceNotFound(ident.namespace) from error
+            raise TableAlreadyExists(ident) from error
+
+    def get(self, ident: TableIdent) -> Table:
+        found = self.find(ident)
+        if found is None:
+            get_namespace_id(self._connection, ident.namespace)
+            raise TableNotFound(ident)
+        return found
+
+    def find(self, ident: TableIdent) -> Table | None:
+        holder = place(len(ident.namespace.levels))
+        query = (
+            select(tables)
+            .join(holder, tables.c.namespace_id == holder.c.namespace_id)
+            .where(tables.c.name == bindparam("table_name"))
+        )
+        values = {**place_values(ident.namespace), "table_name": ident.name}
+        row = self._connection.execute(query, values).first()
+        return None if row is None else _table(row, ident.namespace)
+
+    def find_by_id(self, table_id: UUID) -> Table | None:
+        above = (
+            select(
+                namespaces.c.namespace_id,
+                namespaces.c.parent_id,
+                namespaces.c.name,
+                literal(0).label("distance"),
+            )
+            .join(tables, tables.c.namespace_id == namespaces.c.namespace_id)
+            .where(tables.c.table_id == table_id)
+            .cte("above", recursive=True)
+        )
+        further = select(
+            namespaces.c.namespace_id, namespaces.c.parent_id, namespaces.c.name, above.c.distance + 1
+        ).join(above, namespaces.c.namespace_id == above.c.parent_id)
+        above = above.union_all(further)
+        query = (
+            select(tables, above.c.parent_id, above.c.name.label("level"))
+            .join(above, literal(1) == 1)
+            .where(tables.c.table_id == table_id)
+            .order_by(above.c.distance.desc())
+        )
+        rows = self._connection.execute(query).all()
+        if not rows:
+            return None
+        levels = tuple(row.level for row in rows if row.parent_id is not None)
+        return _table(rows[0], NamespacePath(levels))
+
+    def list_in(self, path: NamespacePath, page: Page) -> Sequence[Table]:
+        query = (
+            select(tables)
+            .where(tables.c.namespace_id == get_namespace_id(self._connection, path))
+            .order_by(tables.c.name)
+            .limit(page.limit)
+        )
+        if page.after is not None:
+            query = query.where(tables.c.name > page.after)
+        return [_table(row, path) for row in self._connection.execute(query)]
+
+    def list_under(self, path: NamespacePath) -> Sequence[Table]:
+        paths = paths_under(self._connection, path)
+        query = select(tables)
+        if not path.is_root:
+            query = query.where(tables.c.namespace_id.in_(paths))
+        rows = self._connection.execute(query)
+        found = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
+        return sorted(found, key=lambda table: table.ident.levels)
+
+    def remove(self, table_id: UUID) -> None:
+        # Jobs before the table, as publishing locks them; then again, for a job that came in between.
+        self._cancel_jobs(table_id)
+        self._connection.execute(
+            select(tables.c.table_id).where(tables.c.table_id == table_id).with_for_update()
+        )
+        self._cancel_jobs(table_id)
+        columns = select(computed_columns.c.column_id).where(computed_columns.c.table_id == table_id)
+        self._connection.execute(
+            delete(coverage).where(or_(coverage.c.subject_id == table_id, coverage.c.subject_id.in_(columns)))
+        )
+        self._connection.execute(delete(computed_columns).where(computed_columns.c.table_id == table_id))
+        self._connection.execute(delete(materialized_views).where(materialized_views.c.view_id == table_id))
+        self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))
+        self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
+
+    def _cancel_jobs(self, table_id: UUID) -> None:
+        self._connection.execute(
+            update(jobs)
+            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .values(
+                state=JobState.CANCELLED,
+                lease_until_at=None,
+                finished_at=DatabaseTime(),
+                updated_at=DatabaseTime(),
+            )
+        )
+
+
+def _table(row: Row[Any], namespace: NamespacePath) -> Table:
+    return Table(
+        table_id=row.table_id,
+        ident=TableIdent(namespace, row.name),
+        location=row.location,
+        kind=TableKind(row.kind),
+        properties=row.properties,
+    )

@@ -1,0 +1,41 @@
+"""One transaction over all repositories."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from tidemill.store.columns import DatabaseTime, from_milliseconds
+from tidemill.store.coverage import SqlCoverageRepository
+from tidemill.store.derived import SqlDerivedRepository
+from tidemill.store.events import SqlJobEvents
+from tidemill.store.functions import SqlFunctionRepository
+from tidemill.store.jobs import SqlJobRepository
+from tidemill.store.leases import SqlJobLeases
+from tidemill.store.ledger import SqlPartLedger
+from tidemill.store.namespaces import SqlNamespaceRepository
+from tidemill.store.tables import SqlTableRepository
+from tidemill.store.versions import SqlVersionRepository
+from tidemill.store.workers import SqlWorkerRegistry
+
+
+class SqlTransaction:
+    """What is done through it becomes visible together, or not at all."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.namespaces = SqlNamespaceRepository(connection)
+        self.tables = SqlTableRepository(connection)
+        self.versions = SqlVersionRepository(connection)
+        self.functions = SqlFunctionRepository(connection)
+        self.jobs = SqlJobRepository(connection)
+        self.leases = SqlJobLeases(connection)
+        self.events = SqlJobEvents(connection)
+        self.parts = SqlPartLedger(connection)
+        self.derived = SqlDerivedRepository(connection)
+        self.coverage = SqlCoverageRepository(connection)
+        self.workers = SqlWorkerRegistry(connection)
+
+    def now(self) -> datetime:
+        return from_milliseconds(self._connection.scalars(select(DatabaseTime())).one())

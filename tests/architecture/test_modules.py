@@ -1,0 +1,74 @@
+"""The rules for modules that no linter knows."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).parents[2] / "src" / "tidemill"
+MEANINGLESS_NAMES: Final = {"base", "common", "misc", "utils"}
+PACKAGES_WITH_EXPORTS: Final = {"__init__.py", "sdk/__init__.py"}
+LONGEST_MODULE: Final = 400
+# The HTTP boundary, the worker loop and the CLI's main: here an unknown failure becomes an answer.
+# And where users' functions are called: whatever they raise is the row's failure.
+LAST_RESORTS: Final = ("protocols/http/", "server/worker", "cli/main.py", "spark/functions.py")
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), path.read_text()
+
+
+def test_no_module_has_a_meaningless_name() -> None:
+    parts = {part for name, _ in modules() for part in Path(name).with_suffix("").parts}
+    assert parts & MEANINGLESS_NAMES == set()
+
+
+def test_packages_are_empty_except_the_exports_of_the_sdk() -> None:
+    assert [
+        name
+        for name, text in modules()
+        if name.endswith("__init__.py") and name not in PACKAGES_WITH_EXPORTS and text
+    ] == []
+
+
+def test_every_module_says_in_one_line_what_it_is_for() -> None:
+    assert [name for name, text in modules() if text and not _is_introduced(name, text)] == []
+
+
+def test_no_module_is_too_long() -> None:
+    assert [name for name, text in modules() if len(text.splitlines()) > LONGEST_MODULE] == []
+
+
+def test_only_the_last_resorts_swallow_any_exception() -> None:
+    assert [
+        f"{name}:{handler.lineno}"
+        for name, text in modules()
+        if not name.startswith(LAST_RESORTS)
+        for handler in ast.walk(ast.parse(text))
+        if isinstance(handler, ast.ExceptHandler) and _swallows_anything(handler)
+    ] == []
+
+
+def _is_introduced(name: str, text: str) -> bool:
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    # The SDK alone has full docstrings.
+    is_for_users = name == "__init__.py" or name.startswith("sdk/")
+    return bool(docstring) and (is_for_users or "\n" not in docstring)
+
+
+def _swallows_anything(handler: ast.ExceptHandler) -> bool:
+    # Translating a failure and raising it again loses nothing.
+    return _is_blind(handler.type) and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _is_blind(caught: ast.expr | None) -> bool:
+    match caught:
+        case None:
+            return True
+        case ast.Name(id="Exception" | "BaseException"):
+            return True
+        case ast.Tuple(elts=elements):
+            return any(_is_blind(element) for element in elements)
+        case _:
+            return False

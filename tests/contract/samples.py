@@ -1,0 +1,136 @@
+"""Values the suites put into stores."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import count
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from tidemill.catalog.model.functions import Function, FunctionKind
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
+from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
+from tidemill.jobs.model.jobs import BackfillRequest, Job, JobKind, Lease, Part
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import JobStore
+
+ROOT: Final = NamespacePath()
+ALL: Final = Page()
+NOON: Final = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+LONG: Final = timedelta(seconds=30)
+NOTHING: Final = timedelta(0)
+
+_job_numbers = count(1)
+
+
+def path(*levels: str) -> NamespacePath:
+    return NamespacePath(levels)
+
+
+def ident(*levels: str) -> TableIdent:
+    return TableIdent(NamespacePath(levels[:-1]), levels[-1])
+
+
+def a_namespace(*levels: str, **properties: str) -> Namespace:
+    return Namespace(uuid4(), path(*levels), properties)
+
+
+def a_table(*levels: str, **changes: Any) -> Table:
+    table_id = uuid4()
+    return Table(table_id, ident(*levels), f"/warehouse/{table_id}", **changes)
+
+
+def a_version(table_id: UUID, version: int, **changes: Any) -> TableVersion:
+    values: dict[str, Any] = {
+        "branch": MAIN_BRANCH,
+        "manifest_path": f"_versions/{version}.manifest",
+        "staged_path": f"_versions/{version}.manifest-{uuid4()}",
+        "manifest_size": 1_234,
+        "created_at": NOON,
+    }
+    return TableVersion(table_id=table_id, version=version, **(values | changes))
+
+
+def a_function(name: str, payload: bytes = b"code", **changes: Any) -> Function:
+    return Function(
+        name=name,
+        digest=f"sha256:{sha256(name.encode() + payload).hexdigest()}",
+        kind=FunctionKind.SCALAR,
+        parameters=("text",),
+        output=pa.schema([pa.field("value", pa.int64())]),
+        payload=payload,
+        python="3.11",
+        **changes,
+    )
+
+
+def a_column(table_id: UUID, name: str) -> ComputedColumn:
+    return ComputedColumn(uuid4(), table_id, name, f"sha256:{'a' * 64}", ("text", "length"))
+
+
+def a_view(view_id: UUID, source_id: UUID, **changes: Any) -> MaterializedView:
+    values: dict[str, Any] = {
+        "kind": ViewKind.CHUNKER,
+        "query": SourceQuery(("shop", "orders"), {"id": "id", "total": "price * 2"}, "price > 0"),
+        "raw_query": '{"source": "orders"}',
+        "digest": f"sha256:{'b' * 64}",
+        "function_digest": f"sha256:{'c' * 64}",
+        "inputs": ("id",),
+        "has_auto_refresh": True,
+    }
+    return MaterializedView(view_id=view_id, source_id=source_id, **(values | changes))
+
+
+def a_job(**changes: Any) -> Job:
+    """Each is younger than the one before, by its id and by its time."""
+    number = next(_job_numbers)
+    values: dict[str, Any] = {
+        "job_id": f"job-{number:06}",
+        "kind": JobKind.BACKFILL,
+        "table_id": uuid4(),
+        "table": ident("shop", "orders"),
+        "subject_id": uuid4(),
+        "request": BackfillRequest("caption", where="price > 0"),
+        "state": JobState.QUEUED,
+        "submitted_by": "ada",
+        "created_at": NOON + timedelta(seconds=number),
+    }
+    return Job(**(values | changes))
+
+
+def a_part(job_id: str, part: str, **changes: Any) -> Part:
+    values: dict[str, Any] = {"epoch": 1, "table_id": uuid4(), "version": 7, "rows": b"\x00\x01\xff"}
+    return Part(job_id=job_id, part=part, **(values | changes))
+
+
+def lease_of(job: Job) -> Lease:
+    return Lease(job.job_id, job.epoch, job.owner or "")
+
+
+def submitted(store: JobStore, **changes: Any) -> Job:
+    job = a_job(**changes)
+    with store.transaction() as tx:
+        tx.jobs.add(job)
+    return job
+
+
+def claimed(store: JobStore, owner: str = "worker-1", duration: timedelta = LONG) -> Job:
+    with store.transaction() as tx:
+        job = tx.leases.claim(owner, duration)
+    assert job is not None
+    return job
+
+
+def stored_table(store: JobStore, *levels: str) -> Table:
+    """A table in a namespace that is made for it, one level deep, or in the root."""
+    table = a_table(*levels)
+    with store.transaction() as tx:
+        if len(levels) > 1 and tx.namespaces.find(table.ident.namespace) is None:
+            tx.namespaces.add(a_namespace(*levels[:-1]))
+        tx.tables.add(table)
+    return table

@@ -1,0 +1,121 @@
+"""Bringing databases to the schema of this code, on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, TypeDecorator, TypeEngine, Uuid
+
+from tests.contract.samples import a_namespace
+from tidemill.errors import Unavailable
+from tidemill.store.engine import open_store
+from tidemill.store.migrations.runner import MIGRATIONS, migrate
+from tidemill.store.schema import metadata, schema_migrations
+
+INDEXES = {"jobs_active_subject", "jobs_idempotency", "jobs_waiting", "materialized_views_source"}
+
+
+@pytest.fixture
+def engine(new_url: str) -> Iterator[Engine]:
+    """A plain engine, without what the store makes of it."""
+    engine = create_engine(new_url)
+    yield engine
+    engine.dispose()
+
+
+def add_colour(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE namespaces ADD COLUMN colour TEXT")
+
+
+def fail_half_way(connection: Connection) -> None:
+    add_colour(connection)
+    connection.exec_driver_sql("ALTER TABLE nowhere ADD COLUMN colour TEXT")
+
+
+def applied(engine: Engine) -> list[int]:
+    with engine.begin() as connection:
+        return list(connection.scalars(select(schema_migrations.c.version).order_by("version")))
+
+
+def test_a_new_database_gets_every_migration_once(new_url: str, engine: Engine) -> None:
+    for _ in range(2):
+        open_store(new_url).close()
+    assert applied(engine) == list(range(1, len(MIGRATIONS) + 1))
+
+
+def test_what_is_stored_outlives_opening_again(new_url: str) -> None:
+    shop = a_namespace("shop")
+    first = open_store(new_url)
+    with first.transaction() as tx:
+        tx.namespaces.add(shop)
+    first.close()
+    second = open_store(new_url)
+    with second.transaction() as tx:
+        assert tx.namespaces.get(shop.path) == shop
+    second.close()
+
+
+def test_a_further_migration_is_applied_to_what_is_there(new_url: str, engine: Engine) -> None:
+    open_store(new_url).close()
+    with engine.begin() as connection:
+        migrate(connection, [*MIGRATIONS, add_colour])
+    assert applied(engine)[-1] == len(MIGRATIONS) + 1
+    assert "colour" in columns(inspect(engine), "namespaces")
+
+
+def test_a_migration_that_fails_half_way_leaves_no_trace(new_url: str, engine: Engine) -> None:
+    store = open_store(new_url)
+    with pytest.raises(DBAPIError), store._connection() as connection:
+        migrate(connection, [*MIGRATIONS, fail_half_way])
+    store.close()
+    assert len(applied(engine)) == len(MIGRATIONS)
+    assert "colour" not in columns(inspect(engine), "namespaces")
+
+
+def test_a_database_newer_than_the_code_is_refused_and_left_alone(new_url: str, engine: Engine) -> None:
+    open_store(new_url).close()
+    with engine.begin() as connection:
+        migrate(connection, [*MIGRATIONS, add_colour])
+    with pytest.raises(Unavailable, match=rf"schema {len(MIGRATIONS) + 1} .* newer Tidemill"):
+        open_store(new_url)
+    assert len(applied(engine)) == len(MIGRATIONS) + 1
+
+
+def test_the_migrated_schema_is_the_one_that_queries_use(new_url: str, engine: Engine) -> None:
+    open_store(new_url).close()
+    migrated = inspect(engine)
+    assert set(migrated.get_table_names()) == set(metadata.tables)
+    for name, table in metadata.tables.items():
+        expected = {
+            column.name: (kind(column.type), column.nullable or column.primary_key)
+            for column in table.columns
+        }
+        assert columns(migrated, name) == expected, name
+        assert migrated.get_pk_constraint(name)["constrained_columns"] == [c.name for c in table.primary_key]
+
+
+def test_the_indexes_that_arbitrate_are_there(new_url: str, engine: Engine) -> None:
+    open_store(new_url).close()
+    migrated = inspect(engine)
+    indexes = {index["name"] for name in metadata.tables for index in migrated.get_indexes(name)}
+    assert indexes >= INDEXES
+
+
+def columns(migrated: Inspector, table: str) -> dict[str, tuple[type, bool]]:
+    keys = migrated.get_pk_constraint(table)["constrained_columns"]
+    return {
+        column["name"]: (kind(column["type"]), column["nullable"] or column["name"] in keys)
+        for column in migrated.get_columns(table)
+    }
+
+
+def kind(column_type: TypeEngine[object]) -> type:
+    """The family of a type; SQLite keeps ids as text of fixed length."""
+    plain = column_type.impl if isinstance(column_type, TypeDecorator) else column_type
+    if isinstance(plain, Uuid) or getattr(plain, "length", None) == 32:
+        return Uuid
+    families = (BigInteger, Boolean, Integer, LargeBinary, Text)
+    return next(family for family in families if isinstance(plain, family))

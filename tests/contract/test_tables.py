@@ -1,0 +1,203 @@
+"""TableRepository, on every store."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from pyroaring import BitMap64
+
+from tests.contract.samples import (
+    ALL,
+    NOTHING,
+    ROOT,
+    a_column,
+    a_job,
+    a_namespace,
+    a_table,
+    a_version,
+    a_view,
+    claimed,
+    ident,
+    lease_of,
+    path,
+    stored_table,
+    submitted,
+)
+from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
+from tidemill.catalog.model.tables import MAIN_BRANCH, Page, TableKind
+from tidemill.jobs.errors import LeaseLost
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import JobStore
+
+
+@pytest.mark.parametrize("levels", [("orders",), ("shop", "orders")])
+def test_a_table_comes_back_as_it_was_added(store: JobStore, levels: tuple[str, ...]) -> None:
+    table = a_table(*levels, kind=TableKind.VIEW, properties={"owner": "ada"})
+    with store.transaction() as tx:
+        tx.namespaces.add(a_namespace("shop"))
+        tx.tables.add(table)
+        assert tx.tables.get(table.ident) == table
+        assert tx.tables.find(table.ident) == table
+        assert tx.tables.find_by_id(table.table_id) == table
+
+
+def test_a_deep_table_is_found_by_id_with_its_whole_path(store: JobStore) -> None:
+    table = a_table("a", "b", "a", "t")
+    with store.transaction() as tx:
+        for depth in (1, 2, 3):
+            tx.namespaces.add(a_namespace(*("a", "b", "a")[:depth]))
+        tx.tables.add(table)
+        assert tx.tables.find_by_id(table.table_id) == table
+
+
+def test_a_taken_name_is_refused_also_for_a_view(store: JobStore) -> None:
+    stored_table(store, "shop", "orders")
+    with store.transaction() as tx, pytest.raises(TableAlreadyExists):
+        tx.tables.add(a_table("shop", "orders", kind=TableKind.VIEW))
+
+
+def test_a_table_may_have_the_name_of_a_namespace(store: JobStore) -> None:
+    stored_table(store, "shop", "orders")
+    stored_table(store, "shop")
+    with store.transaction() as tx:
+        assert tx.tables.get(ident("shop")).ident == ident("shop")
+
+
+def test_adding_to_a_missing_namespace_is_refused(store: JobStore) -> None:
+    with store.transaction() as tx, pytest.raises(NamespaceNotFound):
+        tx.tables.add(a_table("shop", "orders"))
+
+
+def test_getting_from_a_missing_namespace_says_that_the_namespace_is_missing(store: JobStore) -> None:
+    with store.transaction() as tx, pytest.raises(NamespaceNotFound):
+        tx.tables.get(ident("shop", "orders"))
+
+
+@pytest.mark.parametrize("levels", [("shop", "orders"), ("orders",), ("shop", "ORDERS")])
+def test_getting_a_missing_table_is_refused(store: JobStore, levels: tuple[str, ...]) -> None:
+    stored_table(store, "shop", "Orders")
+    with store.transaction() as tx, pytest.raises(TableNotFound):
+        tx.tables.get(ident(*levels))
+
+
+def test_finding_a_missing_table_gives_none(store: JobStore) -> None:
+    with store.transaction() as tx:
+        assert tx.tables.find(ident("shop", "orders")) is None
+        assert tx.tables.find_by_id(uuid4()) is None
+
+
+def test_tables_are_listed_directly_in_the_namespace_and_in_byte_order(store: JobStore) -> None:
+    for levels in [("s", "b"), ("s", "B"), ("s", "a"), ("s", "é"), ("other", "x"), ("top",)]:
+        stored_table(store, *levels)
+    with store.transaction() as tx:
+        tx.namespaces.add(a_namespace("s", "deep"))
+        tx.tables.add(a_table("s", "deep", "c"))
+        assert [table.ident.name for table in tx.tables.list_in(path("s"), ALL)] == ["B", "a", "b", "é"]
+        assert [table.ident.name for table in tx.tables.list_in(ROOT, ALL)] == ["top"]
+
+
+def test_tables_are_listed_in_pages_that_neither_repeat_nor_skip(store: JobStore) -> None:
+    with store.transaction() as tx:
+        for name in "dCbAe":
+            tx.tables.add(a_table(name))
+        first = [table.ident.name for table in tx.tables.list_in(ROOT, Page(None, 2))]
+        second = [table.ident.name for table in tx.tables.list_in(ROOT, Page(first[-1], 2))]
+        third = [table.ident.name for table in tx.tables.list_in(ROOT, Page(second[-1], 2))]
+    assert first + second + third == list("ACbde")
+
+
+def test_listing_a_missing_namespace_is_refused(store: JobStore) -> None:
+    with store.transaction() as tx:
+        with pytest.raises(NamespaceNotFound):
+            tx.tables.list_in(path("shop"), ALL)
+        with pytest.raises(NamespaceNotFound):
+            tx.tables.list_under(path("shop"))
+
+
+def test_all_tables_under_a_namespace_are_listed_by_their_levels(store: JobStore) -> None:
+    places = [("b",), ("a", "z"), ("a", "b", "y"), ("a", "b", "x"), ("a", "c", "w"), ("A", "q")]
+    with store.transaction() as tx:
+        for namespace in [("a",), ("a", "b"), ("a", "c"), ("A",)]:
+            tx.namespaces.add(a_namespace(*namespace))
+        for levels in places:
+            tx.tables.add(a_table(*levels))
+        assert [table.ident.levels for table in tx.tables.list_under(ROOT)] == sorted(places)
+        under = [table.ident.levels for table in tx.tables.list_under(path("a"))]
+        assert under == [("a", "b", "x"), ("a", "b", "y"), ("a", "c", "w"), ("a", "z")]
+
+
+def test_a_removed_table_is_gone_and_its_name_is_free(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    with store.transaction() as tx:
+        tx.tables.remove(table.table_id)
+        assert tx.tables.find_by_id(table.table_id) is None
+        tx.tables.add(a_table("shop", "orders"))
+
+
+def test_removing_a_table_that_is_gone_already_is_fine(store: JobStore) -> None:
+    with store.transaction() as tx:
+        tx.tables.remove(uuid4())
+
+
+def test_a_removed_table_takes_its_versions_and_derived_things_along(store: JobStore) -> None:
+    table, source = stored_table(store, "shop", "view"), stored_table(store, "shop", "source")
+    column, view = a_column(table.table_id, "caption"), a_view(table.table_id, source.table_id)
+    with store.transaction() as tx:
+        tx.versions.add(a_version(table.table_id, 1))
+        tx.versions.add(a_version(table.table_id, 1, branch="dev"))
+        tx.derived.add_column(column)
+        tx.derived.add_view(view)
+        for subject in (column.column_id, view.view_id, source.table_id):
+            tx.coverage.put(subject, Coverage("d", 1, BitMap64([1])))
+    with store.transaction() as tx:
+        tx.tables.remove(table.table_id)
+    with store.transaction() as tx:
+        assert tx.versions.find_latest(table.table_id, MAIN_BRANCH) is None
+        assert tx.versions.find_latest(table.table_id, "dev") is None
+        assert tx.derived.find_column(table.table_id, "caption") is None
+        assert tx.derived.find_view(view.view_id) is None
+        assert tx.coverage.find(column.column_id, "d") is None
+        assert tx.coverage.find(view.view_id, "d") is None
+        assert tx.coverage.find(source.table_id, "d") is not None
+
+
+def test_a_view_outlives_its_source(store: JobStore) -> None:
+    view, source = stored_table(store, "shop", "view"), stored_table(store, "shop", "source")
+    definition = a_view(view.table_id, source.table_id)
+    with store.transaction() as tx:
+        tx.derived.add_view(definition)
+        tx.tables.remove(source.table_id)
+        assert tx.derived.find_view(view.table_id) == definition
+
+
+def test_removing_a_table_cancels_its_active_jobs(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    running = submitted(store, table_id=table.table_id, table=table.ident)
+    lease = lease_of(claimed(store))
+    queued = submitted(store, table_id=table.table_id, table=table.ident)
+    other = submitted(store)
+    with store.transaction() as tx:
+        tx.tables.remove(table.table_id)
+    with store.transaction() as tx:
+        assert tx.jobs.get(running.job_id).state is JobState.CANCELLED
+        assert tx.jobs.get(queued.job_id).state is JobState.CANCELLED
+        assert tx.jobs.get(queued.job_id).finished_at is not None
+        assert tx.jobs.get(other.job_id).state is JobState.QUEUED
+        with pytest.raises(LeaseLost):
+            tx.leases.check(lease)
+
+
+def test_finished_jobs_of_a_removed_table_stay_as_history(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    job = a_job(table_id=table.table_id, table=table.ident, state=JobState.DONE)
+    with store.transaction() as tx:
+        tx.jobs.add(job)
+        tx.events.append(job.job_id, "done", {})
+        tx.tables.remove(table.table_id)
+    with store.transaction() as tx:
+        assert tx.jobs.get(job.job_id).state is JobState.DONE
+        assert tx.jobs.get(job.job_id).table == table.ident
+        assert len(tx.events.list_after(job.job_id, 0)) == 1
+        assert tx.leases.claim("worker", NOTHING) is None

@@ -1,0 +1,244 @@
+"""The engine without HTTP: real database, real Lance, and either Spark or this process to do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+import lance
+import pyarrow as pa
+
+from tidemill.catalog.model.callers import LOCAL_CALLER
+from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.namespaces import CreateMode
+from tidemill.catalog.model.tables import InsertMode, TableQuery
+from tidemill.jobs.errors import RowFailed
+from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
+from tidemill.jobs.model.jobs import BackfillRequest, Job, RefreshRequest
+from tidemill.jobs.model.stages import ColumnFile, FillColumn, Published, ViewFragments, WriteViewRows
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.operations.backfill import BackfillRunner
+from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.operations.refresh import RefreshRunner
+from tidemill.jobs.operations.views import ViewDefinition
+from tidemill.jobs.operations.work import JobWorker, LeasePolicy
+from tidemill.jobs.ports import StageExecutor, StageWatch
+from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.publisher import LancePublisher
+from tidemill.server.bootstrap import build_operations, open_lake
+from tidemill.server.settings import load_settings
+from tidemill.spark.functions import FunctionRaised
+from tidemill.spark.kernels import fill_fragments, write_view_fragments
+from tidemill.spark.scratch import StageScratch, TaskReport
+
+
+class InlineStageExecutor:
+    """Does in this process what tasks do; passes the same contract as the one on Spark."""
+
+    def __init__(self, scratch_root: str) -> None:
+        self._scratch_root = scratch_root
+
+    def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
+        return self._run(fill_fragments, stage, watch)
+
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
+        parts: list[ViewFragments] = self._run(write_view_fragments, stage, watch)
+        return parts[0]
+
+    def _run(self, kernel: Callable[..., list[Any]], stage: Any, watch: StageWatch) -> list[Any]:
+        scratch = StageScratch(self._scratch_root)
+        watch.check()
+        try:
+            return kernel(stage, stage.work, TaskReport(scratch.location))
+        except FunctionRaised as raised:
+            failure = raised.failure
+            raise RowFailed(
+                f"row {failure.row_id}: {failure.message}",
+                exception=failure.exception,
+                traceback=failure.traceback,
+                row_id=failure.row_id,
+            ) from raised
+        finally:
+            watch.rows_done(scratch.rows_done())
+            scratch.remove()
+
+
+Result = TypeVar("Result")
+
+
+class Moment(Enum):
+    """When a worker dies, as seen from a commit."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Crash(BaseException):
+    """The worker's process is gone: nothing catches this."""
+
+
+class MortalPublisher:
+    """A publisher in a process that may die at its next commit."""
+
+    def __init__(self, inner: LancePublisher) -> None:
+        self._inner = inner
+        self.dies: Moment | None = None
+
+    def replace_column(self, *arguments: Any) -> Published:
+        return self._publish(self._inner.replace_column, arguments)
+
+    def update_view(self, *arguments: Any) -> int:
+        return self._publish(self._inner.update_view, arguments)
+
+    def _publish(self, commit: Callable[..., Result], arguments: Sequence[Any]) -> Result:
+        moment, self.dies = self.dies, None
+        if moment is Moment.BEFORE:
+            raise Crash
+        published = commit(*arguments)
+        if moment is Moment.AFTER:
+            raise Crash
+        return published
+
+
+class AbsentWorker:
+    def state(self) -> Any:
+        return "absent"
+
+
+class Engine:
+    """A lake under a folder, driven step by step."""
+
+    def __init__(self, root: Path, executor: StageExecutor | None = None) -> None:
+        self.settings = load_settings(root=root)
+        self.lake = open_lake(self.settings)
+        self.operations = build_operations(self.lake, AbsentWorker())
+        self.executor = executor or InlineStageExecutor(str(self.settings.job_files / "stages"))
+        self.publisher = MortalPublisher(LancePublisher(self.lake.versions, self.lake.data))
+        self.checkpoints = LanceCheckpoints(
+            str(self.settings.job_files / "checkpoints"), self.lake.data, self.lake.sources
+        )
+        self.worker = self.new_worker("first")
+
+    def new_worker(self, owner: str, policy: LeasePolicy | None = None) -> JobWorker:
+        lake = self.lake
+        return JobWorker(
+            lake.store,
+            owner,
+            policy or LeasePolicy(),
+            BackfillRunner(lake.store, lake.assessor, self.executor, self.publisher, self.checkpoints),
+            RefreshRunner(lake.store, lake.assessor, lake.sources, self.executor, self.publisher),
+        )
+
+    def close(self) -> None:
+        self.lake.store.close()
+
+    def create_table(self, name: str, rows: pa.Table) -> TableIdent:
+        ident = TableIdent(NamespacePath(), name)
+        self.operations.tables.create(LOCAL_CALLER, ident, rows.to_reader(), CreateMode.CREATE, {})
+        return ident
+
+    def append(self, ident: TableIdent, rows: pa.Table) -> None:
+        self.operations.rows.insert(LOCAL_CALLER, ident, rows.to_reader(), InsertMode.APPEND)
+
+    def open(self, ident: TableIdent) -> lance.LanceDataset:
+        """A handle as any writer has it: what it commits goes through the catalog."""
+        with self.lake.store.transaction() as tx:
+            table = tx.tables.get(ident)
+        namespace = CommittingNamespace(self.lake.versions, table)
+        return lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+
+    def rows(self, ident: TableIdent, **query: Any) -> pa.Table:
+        return self.operations.rows.query(LOCAL_CALLER, ident, TableQuery(**query))
+
+    def declare(self, ident: TableIdent, name: str, function: Function, *inputs: str) -> None:
+        self.operations.columns.declare(LOCAL_CALLER, ident, [ColumnDeclaration(name, function, inputs)])
+
+    def backfill(self, ident: TableIdent, column: str, **request: Any) -> Job:
+        job = self.operations.jobs.submit_backfill(
+            LOCAL_CALLER, ident, BackfillRequest(column, **request), None
+        )
+        return self.run(job)
+
+    def create_view(
+        self, name: str, source: TableIdent, function: Function | None, **query: Any
+    ) -> TableIdent:
+        ident = TableIdent(NamespacePath(), name)
+        kind = ViewKind.QUERY if function is None else ViewKind.CHUNKER
+        asked = SourceQuery(source.levels, **query)
+        with self.lake.store.transaction() as tx:
+            table = tx.tables.get(source)
+        schema = self.lake.data.schema(table, None)
+        projected = self.lake.sources.project(table, frozen(asked, schema) if function is None else asked)
+        definition = ViewDefinition(kind, asked, "{}", view_output(kind, projected, function), function)
+        self.operations.views.create(LOCAL_CALLER, ident, definition)
+        return ident
+
+    def refresh(self, ident: TableIdent, **request: Any) -> Job:
+        return self.run(
+            self.operations.jobs.submit_refresh(LOCAL_CALLER, ident, RefreshRequest(**request), None)
+        )
+
+    def run(self, job: Job) -> Job:
+        claimed = self.worker.claim()
+        assert claimed is not None
+        assert claimed.job_id == job.job_id
+        self.worker.run(claimed)
+        return self.operations.jobs.get(LOCAL_CALLER, job.job_id)
+
+    def crash_and_take_over(self, job: Job, moment: Moment) -> Job:
+        """Runs a job with a worker that dies at its first commit (if it has one), then with another."""
+        claimed = self.worker.claim()
+        assert claimed is not None
+        self.publisher.dies = moment
+        with suppress(Crash):
+            self.worker.run(claimed)
+        self.publisher.dies = None
+        self.worker.release(claimed)
+        successor = self.new_worker("second")
+        left = successor.claim()
+        if left is not None:
+            assert left.epoch == claimed.epoch + 1
+            successor.run(left)
+        return self.operations.jobs.get(LOCAL_CALLER, job.job_id)
+
+
+def succeeded(job: Job) -> dict[str, Any]:
+    assert job.state is JobState.DONE, job.failure
+    assert job.result is not None
+    return job.result
+
+
+def column_function(
+    compute: Callable[..., Any],
+    value_type: pa.DataType,
+    *parameters: str,
+    kind: FunctionKind = FunctionKind.ARRAYS,
+    digest: str = "1",
+) -> Function:
+    return Function(
+        name=compute.__name__,
+        digest=f"sha256:{digest:0>64}",
+        kind=kind,
+        parameters=parameters,
+        output=pa.schema([pa.field(VALUE_FIELD, value_type)]),
+        payload=cloudpickle.dumps(compute),
+        python="3.11",
+    )
+
+
+def chunker_function(compute: Callable[..., Any], output: pa.Schema, *parameters: str) -> Function:
+    return Function(
+        name=compute.__name__,
+        digest=f"sha256:{'c':0>64}",
+        kind=FunctionKind.CHUNKER,
+        parameters=parameters,
+        output=output,
+        payload=cloudpickle.dumps(compute),
+        python="3.11",
+    )

@@ -1,0 +1,89 @@
+"""What bodies and query strings are taken for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.datastructures import QueryParams
+
+from tidemill.catalog.model.namespaces import CreateMode
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.fields import Fields, query_flag, query_integer, read_choice, read_object
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n", b"null", b"{}"])
+def test_nothing_is_an_empty_object(body: bytes) -> None:
+    assert not read_object(body).has("anything")
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"{'a': 1}", b"[" * 100_000])
+def test_what_is_not_json_is_refused_by_name(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: is not JSON"):
+        read_object(body)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b'"text"', b"true"])
+def test_json_that_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="object"):
+        read_object(body)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", 0, -1, 2**63, [1]])
+def test_an_integer_has_to_be_one_and_large_enough(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="read_version"):
+        Fields({"read_version": value}).integer("read_version", 1)
+
+
+@pytest.mark.parametrize("value", [True, -0.5, "1", float("inf"), float("nan")])
+def test_a_number_has_to_be_finite_and_large_enough(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="seconds"):
+        Fields({"seconds": value}).number("seconds", 0)
+
+
+def test_null_is_absent() -> None:
+    fields = Fields({"a": None})
+    assert fields.text("a") is None
+    assert fields.integer("a", 0) is None
+    assert fields.flag("a") is None
+    assert fields.texts("a") is None
+
+
+@pytest.mark.parametrize("name", ["ExistOk", "exist_ok", "EXISTOK", "EXIST_OK", "existok"])
+def test_choices_come_in_any_case(name: str) -> None:
+    assert read_choice(CreateMode, name, "mode") is CreateMode.EXIST_OK
+
+
+def test_an_unknown_choice_is_told_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match="Create, ExistOk, Overwrite"):
+        read_choice(CreateMode, "Upsert", "mode")
+
+
+def test_a_nested_field_is_named_with_its_path() -> None:
+    (entry,) = Fields({"new_columns": [{"name": 1}]}).objects("new_columns")
+    with pytest.raises(InvalidInput, match=r"^new_columns\[0\]\.name"):
+        entry.required_text("name")
+
+
+def test_an_expression_has_a_length_limit() -> None:
+    with pytest.raises(InvalidInput, match="8,192"):
+        Fields({"where": "x" * 8193}).expression("where")
+
+
+def test_text_with_a_nul_character_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="NUL"):
+        Fields({"properties": {"a": "b\0"}}).texts_by_name("properties")
+
+
+@pytest.mark.parametrize("value", ["x", "1_0", " 1", "1.5", "٣", "9" * 30, "--1", "-"])
+def test_a_query_integer_is_plain_digits(value: str) -> None:
+    with pytest.raises(InvalidInput, match="limit"):
+        query_integer(QueryParams({"limit": value}), "limit")
+
+
+def test_query_flags_are_read_in_any_case() -> None:
+    assert query_flag(QueryParams({"a": "True"}), "a") is True
+    assert query_flag(QueryParams({"a": "false"}), "a") is False
+    assert query_flag(QueryParams({}), "a") is None
+    with pytest.raises(InvalidInput):
+        query_flag(QueryParams({"a": "maybe"}), "a")

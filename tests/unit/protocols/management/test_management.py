@@ -1,0 +1,171 @@
+"""The management API."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from pyroaring import BitMap64
+
+from tests.unit.protocols.envelopes import LENGTH
+from tests.unit.protocols.stand import Stand, some_job
+from tidemill.catalog.model.functions import encode_envelope
+from tidemill.catalog.model.identifiers import table_ident
+from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job
+from tidemill.jobs.model.plans import FragmentWork, RefreshPlan
+from tidemill.jobs.model.state import JobState
+from tidemill.protocols.http.operations import HealthReport
+
+PAGES = table_ident(("docs", "pages"))
+
+
+def job(job_id: str = "j", state: JobState = JobState.RUNNING) -> Job:
+    return some_job(job_id, PAGES, BackfillRequest("size"), state)
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def test_health_tells_of_every_part(stand: Stand) -> None:
+    answer = stand.get("/api/v1/health")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ok",
+        "version": "0.1.0",
+        "worker": "running",
+        "database": "ok",
+        "storage": "ok",
+    }
+
+
+def test_health_is_bad_without_a_database_and_not_without_a_worker(stand: Stand) -> None:
+    stand.health.report = HealthReport("degraded", "0.1.0", "absent", "ok", "ok")
+    assert stand.get("/api/v1/health").status_code == 200
+    stand.health.report = HealthReport("degraded", "0.1.0", "running", "does not answer", "ok")
+    assert stand.get("/api/v1/health").status_code == 503
+
+
+def test_a_function_is_registered_and_listed_without_its_code(stand: Stand) -> None:
+    answer = stand.post("/api/v1/functions", content=encode_envelope(LENGTH))
+    assert answer.status_code == 200
+    assert answer.json()["digest"] == LENGTH.digest
+    (listed,) = stand.get("/api/v1/functions").json()["functions"]
+    assert listed == answer.json()
+    assert "payload" not in listed
+
+
+def test_what_is_no_function_is_refused(stand: Stand) -> None:
+    answer = stand.post("/api/v1/functions", json={"format": "other"}, headers={"x-request-id": "abc-1"})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["code"], error["request_id"]) == ("invalid_input", "abc-1")
+
+
+def test_a_job_is_shown_whole(stand: Stand) -> None:
+    failed = replace(job(state=JobState.FAILED), failure=Failure("bad row", "ValueError", "Traceback…", 7))
+    stand.jobs.put(failed)
+    assert stand.get("/api/v1/jobs/j").json() == {
+        "job_id": "j",
+        "kind": "backfill",
+        "table": ["docs", "pages"],
+        "column": "size",
+        "state": "FAILED",
+        "progress": dict.fromkeys(
+            ["total", "done", "computed", "reused", "replaced", "removed", "skipped", "written", "commits"], 0
+        ),
+        "created_at": "2026-01-02T03:04:05Z",
+        "started_at": None,
+        "finished_at": None,
+        "cancel_requested": False,
+        "submitted_by": "local",
+        "epoch": 0,
+        "result": None,
+        "failure": {"message": "bad row", "exception": "ValueError", "traceback": "Traceback…", "row_id": 7},
+    }
+
+
+def test_waiting_ends_when_the_job_does(stand: Stand) -> None:
+    stand.jobs.put(job())
+    ending = threading.Timer(0.1, stand.jobs.put, [job(state=JobState.DONE)])
+    ending.start()
+    started = time.monotonic()
+    assert stand.get("/api/v1/jobs/j?wait_seconds=20").json()["state"] == "DONE"
+    assert time.monotonic() - started < 10
+    ending.join()
+
+
+def test_waiting_ends_when_the_time_is_over(stand: Stand) -> None:
+    stand.jobs.put(job())
+    assert stand.get("/api/v1/jobs/j?wait_seconds=0.05").json()["state"] == "RUNNING"
+
+
+@pytest.mark.parametrize("seconds", ["31", "-1", "nan", "soon"])
+def test_nobody_waits_for_ever(stand: Stand, seconds: str) -> None:
+    stand.jobs.put(job())
+    assert stand.get(f"/api/v1/jobs/j?wait_seconds={seconds}").status_code == 400
+
+
+def test_jobs_are_listed_newest_first_in_pages(stand: Stand) -> None:
+    for number in range(3):
+        stand.jobs.put(job(f"j{number}"))
+    first = stand.get("/api/v1/jobs?limit=2").json()
+    assert [entry["job_id"] for entry in first["jobs"]] == ["j2", "j1"]
+    second = stand.get(f"/api/v1/jobs?limit=2&page_token={first['page_token']}").json()
+    assert [entry["job_id"] for entry in second["jobs"]] == ["j0"]
+    assert "page_token" not in second
+
+
+def test_a_job_is_cancelled_and_its_events_are_read_on(stand: Stand) -> None:
+    stand.jobs.put(job())
+    assert stand.post("/api/v1/jobs/j/cancel").json()["job_id"] == "j"
+    (event,) = stand.get("/api/v1/jobs/j/events?after=1").json()["events"]
+    assert event == {"sequence": 2, "at": "2026-01-02T03:04:05Z", "kind": "progress", "data": {"done": 2}}
+
+
+def test_an_unknown_job_is_not_found(stand: Stand) -> None:
+    answer = stand.get("/api/v1/jobs/x")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
+
+
+def test_a_backfill_is_explained(stand: Stand) -> None:
+    answer = stand.post("/api/v1/tables/docs$pages/explain", json={"column": "size"})
+    assert answer.json() == {
+        "read_version": 3,
+        "rows": 15,
+        "rows_reused": 2,
+        "fragments": 2,
+        "commits": 2,
+        "reason": "never computed: size",
+    }
+
+
+def test_a_senseless_backfill_is_not_explained(stand: Stand) -> None:
+    assert (
+        stand.post("/api/v1/tables/docs$pages/explain", json={"column": "a", "num_frags": 0}).status_code
+        == 400
+    )
+
+
+def test_a_refresh_is_explained_by_its_mode(stand: Stand) -> None:
+    work = (FragmentWork(0, None, 4),)
+    plans = {
+        "no_op": stand.plans.refresh_plan,
+        "full": RefreshPlan(3, work, BitMap64(), True, "first refresh", 0, 0, 0),
+        "incremental": RefreshPlan(3, work, BitMap64([1]), False, "4 rows changed", 90, 3, 1),
+    }
+    for mode, plan in plans.items():
+        stand.plans.refresh_plan = plan
+        answer = stand.post("/api/v1/views/docs$words/explain").json()
+        assert answer.pop("mode") == mode
+        assert answer == {
+            "source_version": 3,
+            "rows": plan.rows,
+            "rows_replaced": plan.rows_replaced,
+            "rows_removed": plan.rows_removed,
+            "rows_reused": plan.rows_reused,
+            "reason": plan.reason,
+        }

@@ -1,0 +1,20 @@
+"""Every protocol has an answer for every error."""
+
+from __future__ import annotations
+
+from tidemill.errors import ErrorCode
+from tidemill.protocols.lance.errors import LANCE_ERRORS
+from tidemill.protocols.management.errors import MANAGEMENT_STATUSES
+
+
+def test_every_error_has_a_lance_answer() -> None:
+    assert LANCE_ERRORS.keys() == set(ErrorCode)
+
+
+def test_every_error_has_a_management_answer() -> None:
+    assert MANAGEMENT_STATUSES.keys() == set(ErrorCode)
+
+
+def test_no_error_looks_like_success() -> None:
+    assert all(400 <= error.status < 600 and 0 <= error.code <= 23 for error in LANCE_ERRORS.values())
+    assert all(400 <= status < 600 for status in MANAGEMENT_STATUSES.values())

@@ -1,0 +1,57 @@
+"""Explanations in words."""
+
+from __future__ import annotations
+
+from tidemill.sdk.explain import backfill_explanation, counted, refresh_explanation
+
+BACKFILL = {
+    "read_version": 3,
+    "rows": 4000,
+    "rows_reused": 0,
+    "fragments": 1,
+    "commits": 1,
+    "reason": "no row has been computed",
+}
+REFRESH = {
+    "mode": "incremental",
+    "source_version": 9,
+    "rows": 45,
+    "rows_replaced": 5,
+    "rows_removed": 3,
+    "rows_reused": 3950,
+    "reason": "45 rows changed",
+}
+
+
+def test_a_backfill_is_explained_in_one_line() -> None:
+    assert str(backfill_explanation("library.docs", "words", BACKFILL)) == (
+        "Backfill of library.docs.words at version 3: computes 4,000 rows in 1 fragment, reuses 0, "
+        "publishes 1 commit (no row has been computed)"
+    )
+
+
+def test_a_backfill_with_nothing_to_do_says_so() -> None:
+    explanation = backfill_explanation(
+        "t", "c", {**BACKFILL, "rows": 0, "rows_reused": 1, "reason": "all done"}
+    )
+    assert explanation.is_noop
+    assert str(explanation) == "Backfill of t.c at version 3: nothing to do, 1 row up to date (all done)"
+
+
+def test_a_refresh_is_explained_in_one_line() -> None:
+    explanation = refresh_explanation("library.passages", REFRESH)
+    assert not explanation.is_noop
+    assert str(explanation) == (
+        "Refresh of library.passages to source version 9: incremental, computes 45 source rows "
+        "(replaces 5), removes 3, reuses 3,950 (45 rows changed)"
+    )
+
+
+def test_a_refresh_with_nothing_to_do_says_so() -> None:
+    explanation = refresh_explanation("v", {**REFRESH, "mode": "no_op"})
+    assert explanation.is_noop
+    assert "nothing to do" in str(explanation)
+
+
+def test_counts_read_well() -> None:
+    assert [counted(number, "row") for number in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]

@@ -1,0 +1,128 @@
+"""What a lake and its tables send, against a server that only notes it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tidemill.catalog.model.functions import decode_envelope
+from tidemill.sdk.functions import udf
+from tidemill.sdk.http import ServerClient
+from tidemill.sdk.lake import Lake
+
+
+class NotingServer:
+    """Keeps every request and answers from a table of paths."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answers = answers
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.requests.append(request)
+        return httpx.Response(200, json=self._answers.get(request.url.path.rpartition("/")[2], {}))
+
+    def lake(self) -> Lake:
+        return Lake(ServerClient("http://lake", api_key="secret", transport=httpx.MockTransport(self)))
+
+    def last(self) -> tuple[str, Any]:
+        request = self.requests[-1]
+        return request.url.raw_path.decode(), json.loads(request.content)
+
+
+@udf
+def words(text: str) -> int:
+    return len(text.split())
+
+
+JOB = {"job_id": "j1", "kind": "backfill", "table": ["a"], "state": "QUEUED"}
+
+
+def test_a_namespace_is_created() -> None:
+    server = NotingServer()
+    server.lake().create_namespace("a.b", exist_ok=True)
+    assert server.last() == ("/v1/namespace/a$b/create", {"mode": "ExistOk", "properties": {}})
+    assert server.requests[-1].headers["x-api-key"] == "secret"
+
+
+def test_a_namespace_is_dropped_with_what_it_holds() -> None:
+    server = NotingServer()
+    server.lake().drop_namespace("a", cascade=True)
+    assert server.last() == ("/v1/namespace/a/drop", {"mode": "Fail", "behavior": "Cascade"})
+
+
+def test_a_table_is_sent_as_an_arrow_stream() -> None:
+    server = NotingServer()
+    table = server.lake().create_table("a.docs", [{"id": 1}], mode="overwrite")
+    request = server.requests[-1]
+    assert table.name == "a.docs"
+    assert request.url.raw_path == b"/v1/table/a$docs/create?mode=Overwrite"
+    assert request.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    assert pa.ipc.open_stream(request.content).read_all().to_pylist() == [{"id": 1}]
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="mode is one of create, exist_ok, overwrite"):
+        NotingServer().lake().create_table("a", [{"id": 1}], mode="append")  # type: ignore[arg-type]  # the fault
+
+
+def test_a_column_is_declared_with_its_function() -> None:
+    server = NotingServer()
+    server.lake().table("a.docs").add_column("words", words, inputs=["body"])
+    path, body = server.last()
+    [column] = body["new_columns"]
+    sent = column["virtual_column"]
+    assert (path, column["name"], sent["input_columns"]) == (
+        "/v1/table/a$docs/add_columns",
+        "words",
+        ["body"],
+    )
+    assert decode_envelope(base64.b64decode(sent["udf"]), "udf") == words.function
+    assert sent["outputs"] == [{"column": "words", "struct_field": "", "nullable": True}]
+    assert (sent["udf_backend"], sent["udf_version"]) == ("tidemill", words.function.digest)
+
+
+def test_a_backfill_sends_the_knobs_that_were_given() -> None:
+    server = NotingServer(backfill_column={"job_id": "j1"}, j1=JOB)
+    job = server.lake().table("a").backfill("words", where="id > 1", concurrency=None, idempotency_key="k")
+    request = server.requests[0]
+    assert job.id == "j1"
+    assert json.loads(request.content) == {"column": "words", "where": "id > 1"}
+    assert request.headers["idempotency-key"] == "k"
+
+
+def test_an_unknown_knob_is_refused() -> None:
+    with pytest.raises(TypeError, match="backfill has no option 'wher'"):
+        NotingServer().lake().table("a").backfill("words", wher="id > 1")
+
+
+def test_a_refresh_says_full_only_when_asked() -> None:
+    server = NotingServer(refresh={"job_id": "j1"}, j1=JOB)
+    server.lake().view("a.v").refresh()
+    assert json.loads(server.requests[0].content) == {}
+    server.lake().view("a.v").refresh(full=True)
+    assert json.loads(server.requests[2].content) == {"full": True}
+
+
+def test_a_view_needs_a_definition() -> None:
+    with pytest.raises(TypeError, match=r"table\.select"):
+        NotingServer().lake().create_materialized_view("v", "SELECT 1")  # type: ignore[arg-type]  # the fault
+
+
+def test_listings_follow_their_pages() -> None:
+    pages = [{"tables": ["a"], "page_token": "a"}, {"tables": ["b"]}]
+    asked: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params.get("page_token"))
+        return httpx.Response(200, json=pages[len(asked) - 1])
+
+    lake = Lake(ServerClient("http://lake", transport=httpx.MockTransport(answer)))
+    assert lake.list_tables("x") == ["a", "b"]
+    assert asked == [None, "a"]
