@@ -57,7 +57,7 @@ class TableRepository(Protocol):
         """Tables in the namespace and in all below it, sorted by their levels."""
 
     def remove(self, table_id: UUID) -> None:
-        """Removes the row with its versions, columns, views, coverage and finished jobs' references to it."""
+        """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
 
 
 class VersionRepository(Protocol):

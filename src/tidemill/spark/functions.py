@@ -98,8 +98,12 @@ class Column:
 
     def _at_once(self, call: Callable[..., Any], inputs: pa.RecordBatch) -> pa.Array:
         is_batch = self._function.kind is FunctionKind.BATCH
-        result = call(inputs) if is_batch else call(*inputs.columns)
+        result = call(self._named(inputs)) if is_batch else call(*inputs.columns)
         return _checked(self._function.name, result, len(inputs), self._type)
+
+    def _named(self, inputs: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch function knows its columns by the names it declared, whatever they are bound to."""
+        return inputs.rename_columns(list(self._function.parameters))
 
 
 class Chunks:

@@ -76,7 +76,7 @@ def bind_inputs(
     bound = tuple(inputs) or function.parameters
     if not bound:
         raise InvalidInput(field, f"{function.name} needs at least one input column")
-    if function.kind is not FunctionKind.BATCH and len(bound) != len(function.parameters):
+    if len(bound) != len(function.parameters):
         parameters = ", ".join(function.parameters)
         raise InvalidInput(field, f"{function.name} takes ({parameters}), but got {len(bound)} columns")
     for name in bound:

@@ -1,0 +1,139 @@
+"""What every executor of stages promises: on Spark, and in the process of fast tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.engine import Engine, InlineStageExecutor, chunker_function, column_function, succeeded
+from tidemill.catalog.model.functions import FunctionKind
+from tidemill.jobs.errors import JobCancelled
+from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import StageExecutor
+from tidemill.spark.executor import SparkStageExecutor
+from tidemill.spark.session import open_session, warm_up
+from tidemill.spark.target import SparkTarget
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = open_session(SparkTarget("local[2]", tmp_path_factory.mktemp("spark")))
+    warm_up(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    scratch = str(tmp_path / "stages")
+    if request.param == "inline":
+        executor: StageExecutor = InlineStageExecutor(scratch)
+    else:
+        executor = SparkStageExecutor(request.getfixturevalue("spark"), scratch)
+    running = Engine(tmp_path / "lake", executor)
+    yield running
+    running.close()
+
+
+def numbers(start: int, count: int) -> pa.Table:
+    return pa.table({"x": pa.array(range(start, start + count), pa.int64())})
+
+
+def test_values_land_in_every_fragment_beside_deleted_rows(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 50))
+    engine.append(table, numbers(50, 50))
+    engine.open(table).delete("x % 3 = 0")
+    engine.declare(table, "y", column_function(lambda x: x.cast(pa.float64()), pa.float64(), "x"))
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 66
+    rows = engine.rows(table).to_pylist()
+    assert {row["x"]: row["y"] for row in rows} == {x: float(x) for x in range(100) if x % 3}
+
+
+def test_rows_that_are_not_asked_for_keep_their_value(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 20))
+    engine.declare(
+        table,
+        "y",
+        column_function(lambda x: [x, str(x)], pa.list_(pa.string()), "x", kind=FunctionKind.SCALAR),
+    )
+    job = engine.backfill(table, "y", where="x >= 10")
+    assert job.state is JobState.FAILED
+    engine.declare(
+        table,
+        "z",
+        column_function(
+            lambda x: [str(x)] * (x % 3), pa.list_(pa.string()), "x", kind=FunctionKind.SCALAR, digest="2"
+        ),
+    )
+    assert succeeded(engine.backfill(table, "z", where="x >= 10"))["rows_computed"] == 10
+    assert succeeded(engine.backfill(table, "z", where="x < 5"))["rows_computed"] == 5
+    found = {row["x"]: row["z"] for row in engine.rows(table).to_pylist()}
+    assert found == {x: None if 5 <= x < 10 else [str(x)] * (x % 3) for x in range(20)}
+
+
+def test_a_raising_function_is_traced_to_its_row(engine: Engine) -> None:
+    def picky(x: pa.Array) -> pa.Array:
+        if 13 in x.to_pylist():
+            raise ArithmeticError("thirteen")
+        return x
+
+    table = engine.create_table("t", numbers(0, 40))
+    engine.declare(table, "y", column_function(picky, pa.int64(), "x"))
+    version = engine.open(table).version
+    job = engine.backfill(table, "y")
+    assert job.state is JobState.FAILED
+    assert job.failure is not None
+    assert (job.failure.exception, job.failure.row_id) == ("ArithmeticError", 13)
+    assert "thirteen" in job.failure.message
+    assert "picky" in (job.failure.traceback or "")
+    assert engine.open(table).version == version
+
+
+def test_children_know_their_source_row(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 4))
+    engine.append(table, numbers(4, 2))
+    output = pa.schema([pa.field("n", pa.int64())])
+    view = engine.create_view(
+        "v", table, chunker_function(lambda x: ({"n": i} for i in range(x)), output, "x")
+    )
+    assert succeeded(engine.refresh(view))["rows_written"] == 15
+    rows = engine.rows(view).to_pylist()
+    assert sorted((row["__source_row_id"], row["__child_index"], row["n"]) for row in rows) == [
+        (x, n, n) for x in range(6) for n in range(x)
+    ]
+
+
+def test_progress_reaches_the_total(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 30))
+    engine.declare(table, "y", column_function(lambda x: x, pa.int64(), "x"))
+    progress = engine.backfill(table, "y").progress
+    assert (progress.total, progress.done, progress.computed) == (30, 30, 30)
+
+
+def test_a_cancelled_job_publishes_nothing(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 30))
+    engine.declare(table, "y", column_function(lambda x: x, pa.int64(), "x"))
+    version = engine.open(table).version
+
+    class Stopping:
+        """An executor during whose stage somebody cancels the job."""
+
+        def fill_column(self, *_: object) -> object:
+            raise JobCancelled("it")
+
+    engine.executor, working = Stopping(), engine.executor  # type: ignore[assignment]  # half a port is enough
+    engine.worker = engine.new_worker("first")
+    job: Job = engine.backfill(table, "y")
+    assert job.state is JobState.CANCELLED
+    assert engine.open(table).version == version
+    engine.executor = working
+    engine.worker = engine.new_worker("first")
+    succeeded(engine.backfill(table, "y"))

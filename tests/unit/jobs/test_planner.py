@@ -1,0 +1,92 @@
+"""Plans are pure: decided from values, touching nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
+from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
+from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.planner.refresh import ViewProgress, covered_after, plan_refresh
+
+SETS = st.sets(st.integers(0, 40))
+
+
+def located(live: set[int]) -> RowLocations:
+    ids = np.array(sorted(live), dtype=np.uint64)
+    return RowLocations(ids, ids // np.uint64(10))
+
+
+def snapshot(live: set[int]) -> TableSnapshot:
+    fragments = tuple(FragmentInfo(n, 10, len([i for i in live if i // 10 == n])) for n in range(5))
+    return TableSnapshot(9, pa.schema([]), fragments, has_stable_row_ids=True)
+
+
+@given(live=SETS, covered=SETS, updated=SETS)
+def test_a_backfill_computes_what_is_live_and_not_up_to_date(
+    live: set[int], covered: set[int], updated: set[int]
+) -> None:
+    coverage = Coverage("d", 5, BitMap64(covered), 1)
+    progress = ColumnProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
+    plan = plan_backfill(progress, BackfillRequest("c", commit_granularity=2))
+    work = [item for group in plan.groups for item in group]
+    planned = BitMap64()
+    for item in work:
+        assert item.rows is not None
+        assert {row // 10 for row in item.rows} == {item.fragment_id}
+        planned |= item.rows
+    assert set(planned) == live - (covered - updated)
+    assert all(len(group) <= 2 for group in plan.groups)
+    assert plan.is_empty == (not planned)
+    assert plan.rows + plan.rows_reused == len(live)
+
+
+@given(live=SETS, covered=SETS)
+def test_a_filter_is_taken_at_its_word(live: set[int], covered: set[int]) -> None:
+    coverage = Coverage("d", 5, BitMap64(covered), 1)
+    progress = ColumnProgress(snapshot(live), coverage, Changes(), located(live))
+    assert plan_backfill(progress, BackfillRequest("c", where="x > 1")).rows == len(live)
+
+
+def test_whole_fragments_are_planned_without_looking_at_rows() -> None:
+    progress = ColumnProgress(snapshot({1, 2, 11}), Coverage("d"), Changes(), None)
+    (group,) = plan_backfill(progress, BackfillRequest("c")).groups
+    assert [(item.fragment_id, item.rows, item.row_count) for item in group] == [(0, None, 2), (1, None, 1)]
+
+
+@given(live=SETS, covered=SETS, updated=SETS, is_full=st.booleans())
+def test_a_refresh_leaves_exactly_the_results_of_live_rows(
+    live: set[int], covered: set[int], updated: set[int], is_full: bool
+) -> None:
+    coverage = Coverage("d", 5, BitMap64(covered), 1)
+    progress = ViewProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
+    plan = plan_refresh(progress, is_full=is_full)
+    computed = {row for item in plan.work for row in item.rows or ()}
+    kept = set() if is_full else covered - set(plan.stale)
+    assert kept | computed == live
+    assert not kept & computed
+    assert not kept & updated
+    assert set(covered_after(plan, progress).rows) == live
+    assert plan.rows_removed == len(covered - live)
+    assert plan.rows_reused + plan.rows == len(live)
+
+
+@given(SETS, SETS)
+def test_row_sets_hold_what_was_put_in(first: set[int], second: set[int]) -> None:
+    ids = np.array(sorted(first), dtype=np.uint64)
+    assert set(row_set(ids)) == first
+    assert [int(i) for i in ids[member_mask(ids, BitMap64(second))]] == sorted(first & second)
+
+
+@given(SETS.flatmap(lambda ids: st.permutations(sorted(ids))))
+def test_rows_are_found_in_their_fragment_whatever_their_order(live: list[int]) -> None:
+    ids = np.array(live, dtype=np.uint64)
+    found = RowLocations(ids, ids // np.uint64(10)).by_fragment()
+    assert {fragment: set(rows) for fragment, rows in found.items()} == {
+        n: {i for i in live if i // 10 == n} for n in {i // 10 for i in live}
+    }

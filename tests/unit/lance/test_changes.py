@@ -1,0 +1,123 @@
+"""What the transaction log says about rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance import LanceDataset, LanceOperation, Transaction
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import Changes
+from tidemill.lance.changes import find_changes
+from tidemill.lance.column_files import ColumnFileWriter, describe_file
+
+Change = Callable[[LanceDataset], object]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> LanceDataset:
+    rows = pa.table({"x": pa.array(range(20), pa.int64()), "y": pa.array(range(20), pa.int64())})
+    return lance.write_dataset(
+        rows, str(tmp_path / "t.lance"), enable_stable_row_ids=True, max_rows_per_file=10
+    )
+
+
+def replace_column(dataset: LanceDataset, column: str, fragment_id: int) -> LanceDataset:
+    field = pa.field(column, pa.int64())
+    with ColumnFileWriter(dataset, dataset.uri, 10, field) as writer:
+        writer.write(pa.array(range(10)).to_numpy(), pa.array([7] * 10, pa.int64()))
+    description = describe_file(dataset, writer.path)
+    group = LanceOperation.DataReplacementGroup(fragment_id, lance.fragment.DataFile(**description))
+    operation = LanceOperation.DataReplacement([group])
+    return LanceDataset.commit(dataset.uri, Transaction(dataset.version, operation))
+
+
+def changes_of(dataset: LanceDataset, *steps: Change) -> Changes:
+    dataset.add_columns(pa.field("z", pa.int64()))
+    base = dataset.version
+    for step in steps:
+        dataset.checkout_latest()
+        step(dataset)
+    return find_changes(lance.dataset(dataset.uri), base, ["x"])
+
+
+def update(column: str, where: str) -> Change:
+    return lambda dataset: dataset.update({column: "100"}, where=where)
+
+
+def append(dataset: LanceDataset) -> None:
+    dataset.insert(pa.table({"x": pa.array([50], pa.int64()), "y": pa.array([50], pa.int64())}))
+
+
+def compact(dataset: LanceDataset) -> None:
+    dataset.optimize.compact_files(target_rows_per_fragment=100)
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        append,
+        compact,
+        lambda dataset: dataset.delete("x = 3"),
+        lambda dataset: dataset.create_scalar_index("x", "BTREE"),
+        lambda dataset: dataset.add_columns({"w": "x + 1"}),
+        lambda dataset: dataset.drop_columns(["y"]),
+        lambda dataset: dataset.update_config({"a": "b"}),
+        lambda dataset: replace_column(dataset, "z", 1),
+    ],
+)
+def test_what_cannot_touch_inputs_changes_nothing(dataset: LanceDataset, harmless: Change) -> None:
+    assert changes_of(dataset, harmless) == Changes()
+
+
+def test_updated_rows_are_found(dataset: LanceDataset) -> None:
+    assert changes_of(dataset, update("x", "x IN (4, 15)")).updated == BitMap64([4, 15])
+
+
+def test_updates_are_found_before_and_after_a_rewrite_of_another_column(dataset: LanceDataset) -> None:
+    found = changes_of(
+        dataset,
+        update("x", "x = 4"),
+        append,
+        lambda handle: replace_column(handle, "z", 1),
+        compact,
+        update("x", "x = 15"),
+        append,
+    )
+    assert found.updated == BitMap64([4, 15])
+
+
+def test_a_rewritten_input_column_makes_its_fragments_stale(dataset: LanceDataset) -> None:
+    dataset.add_columns({"v": "x * 2"})
+    base = dataset.version
+    replace_column(dataset, "v", 1)
+    found = find_changes(lance.dataset(dataset.uri), base, ["v"])
+    assert found.updated == BitMap64(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    "drastic",
+    [
+        lambda dataset: dataset.checkout_version(1).restore(),
+        lambda dataset: dataset.insert(dataset.to_table(), mode="overwrite"),
+        lambda dataset: dataset.alter_columns({"path": "x", "data_type": pa.int32()}),
+    ],
+)
+def test_after_a_drastic_change_nothing_can_be_relied_upon(dataset: LanceDataset, drastic: Change) -> None:
+    found = changes_of(dataset, drastic)
+    assert found.is_total
+    assert found.reason
+
+
+def test_a_log_that_is_gone_means_everything(dataset: LanceDataset) -> None:
+    base = dataset.version
+    update("x", "x = 4")(dataset)
+    dataset.checkout_latest()
+    for file in (Path(dataset.uri) / "_transactions").iterdir():
+        file.unlink()
+    found = find_changes(lance.dataset(dataset.uri), base, ["x"])
+    assert found.is_total or found.updated == BitMap64([4])
