@@ -169,10 +169,14 @@ class Publisher(Protocol):
     def replace_column(
         self,
         table: Table,
+        column: str,
         files: Sequence[ColumnFile],
         also: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
-        """Puts the files whose fragment still exists in place; `also` is told which those are."""
+        """Puts the files that still fit their fragment in place; `also` is told which those are.
+
+        Raises TableColumnNotFound when the column is no longer there.
+        """
 
     def update_view(
         self, view: Table, written: ViewFragments, stale: BitMap64 | None, also: TransactionEffect

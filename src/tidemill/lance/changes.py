@@ -143,10 +143,13 @@ def _rows_of(dataset: lance.LanceDataset, fragment_ids: Sequence[int]) -> BitMap
     return row_set(np.sort(rows["_rowid"].to_numpy()))
 
 
-def _input_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) -> dict[int, list[str]]:
-    return {
-        fragment.fragment_id: sorted(
-            str(file.path) for file in fragment.data_files() if not fields.isdisjoint(file.fields)
-        )
-        for fragment in dataset.checkout_version(version).get_fragments()
-    }
+def _input_files(
+    dataset: lance.LanceDataset, version: int, fields: frozenset[int]
+) -> dict[int, frozenset[str]]:
+    fragments = dataset.checkout_version(version).get_fragments()
+    return {fragment.fragment_id: files_of(fragment, fields) for fragment in fragments}
+
+
+def files_of(fragment: lance.LanceFragment, fields: frozenset[int]) -> frozenset[str]:
+    """The data files of a fragment that hold any of the fields."""
+    return frozenset(str(file.path) for file in fragment.data_files() if not fields.isdisjoint(file.fields))

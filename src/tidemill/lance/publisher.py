@@ -14,13 +14,14 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import DataFile, FragmentMetadata
 from pyroaring import BitMap64
 
-from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import SOURCE_ROW_ID
 from tidemill.jobs.model.stages import ColumnFile, Published, ViewFragments
+from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.data import LanceTableData, is_retryable, translated
 from tidemill.lance.namespace import CommittingNamespace
 
@@ -38,13 +39,15 @@ class LancePublisher:
     def replace_column(
         self,
         table: Table,
+        column: str,
         files: Sequence[ColumnFile],
         also: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(table, None)
-            sizes = {f.fragment_id: f.physical_rows for f in dataset.get_fragments()}
-            kept = tuple(f for f in files if sizes.get(f.fragment_id) == f.physical_rows)
+            if column not in dataset.schema.names:
+                raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
+            kept = _fitting(dataset, column, files)
             orphans = tuple(f for f in files if f not in kept)
             if not kept:
                 return Published(None, (), orphans)
@@ -97,6 +100,24 @@ class LancePublisher:
                     return None
                 raise
         return int(committed.version)
+
+
+def _fitting(dataset: LanceDataset, column: str, files: Sequence[ColumnFile]) -> tuple[ColumnFile, ...]:
+    """The files whose fragment still holds what they were computed from, and whose column is still the same.
+
+    An overwrite may use a fragment's number again, and a column may be dropped and another one get its name.
+    """
+    fields = field_ids(dataset, [column])
+    every = field_ids(dataset, dataset.schema.names)
+    present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    return tuple(
+        file
+        for file in files
+        if fields.issuperset(file.description["fields"])
+        and (fragment := present.get(file.fragment_id)) is not None
+        and fragment.physical_rows == file.physical_rows
+        and file.input_files <= files_of(fragment, every)
+    )
 
 
 def _is_race(error: Exception) -> bool:

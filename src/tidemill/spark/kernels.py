@@ -16,6 +16,7 @@ from tidemill.jobs.model.coverage import member_mask, row_set
 from tidemill.jobs.model.derived import CHILD_INDEX, SOURCE_ROW_ID
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint
 from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged
 from tidemill.spark.functions import Chunks, Column, FunctionRaised, RowIds
@@ -128,6 +129,7 @@ def _fill_fragment(
     rows = row_set(np.sort(np.concatenate(done))) if done else row_set(np.empty(0, dtype=np.uint64))
     return ColumnFile(
         fragment_id=work.fragment_id,
+        input_files=files_of(fragment, field_ids(dataset, stage.inputs)),
         path=writer.path,
         description=describe_file(dataset, writer.path),
         physical_rows=fragment.physical_rows,

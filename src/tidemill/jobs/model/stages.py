@@ -55,9 +55,11 @@ class ColumnFile:
     """A finished column file: a value per physical row; `rows` are those it brings up to date.
 
     `description` is how the table format names the file in a commit; it means nothing to us.
+    `input_files` are those the values came from: while the fragment has them, the values fit its rows.
     """
 
     fragment_id: int
+    input_files: frozenset[str]
     path: str
     description: Mapping[str, Any]
     physical_rows: int

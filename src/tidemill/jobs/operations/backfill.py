@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
+from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.jobs import BackfillRequest, Part, Progress
@@ -98,6 +99,7 @@ class BackfillRunner:
         name: str,
     ) -> _Pass:
         progress = self._assessor.column_progress(declared, request)
+        _check_columns(declared, progress.snapshot.schema.names)
         plan = plan_backfill(progress, request)
         if request.where is not None:
             # A filter is carried out once: rows published before, also by an earlier run, are done.
@@ -147,7 +149,7 @@ class BackfillRunner:
         running.check()
         running.progress = _after_stage(running.progress, files)
         published = self._publisher.replace_column(
-            table, files, lambda kept: self._bookkeeping(one, part, kept)
+            table, one.request.column, files, lambda kept: self._bookkeeping(one, part, kept)
         )
         for file in published.orphans:
             self._checkpoints.keep(one.checkpoint_location, table, version, file)
@@ -193,6 +195,13 @@ class BackfillRunner:
             for part in tx.parts.list_of(running.job.job_id):
                 rows |= BitMap64.deserialize(part.rows)
         return rows
+
+
+def _check_columns(declared: DeclaredColumn, known: Sequence[str]) -> None:
+    """The table may have lost columns since the job was submitted."""
+    for name in (declared.column.name, *declared.column.inputs):
+        if name not in known:
+            raise TableColumnNotFound(declared.table.ident, name, tuple(known))
 
 
 def batch_policy(request: BackfillRequest) -> BatchPolicy:

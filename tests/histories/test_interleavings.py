@@ -1,0 +1,169 @@
+"""Somebody else writes between the computing and the commit of a backfill or refresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.engine import Engine, chunker_function, column_function, succeeded
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.jobs.model.stages import ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import StageExecutor, StageWatch
+
+Disturbance = Callable[[lance.LanceDataset], object]
+
+
+class DisturbedExecutor:
+    """Lets another writer in once the first stage is computed and not committed yet."""
+
+    def __init__(self, inner: StageExecutor) -> None:
+        self._inner = inner
+        self.disturb: Callable[[], object] | None = None
+        self.computed: list[int] = []
+
+    def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
+        files = self._inner.fill_column(stage, watch)
+        self.computed.append(sum(len(file.rows) - file.reused_rows for file in files))
+        self._let_in()
+        return files
+
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
+        written = self._inner.write_view_rows(stage, watch)
+        self._let_in()
+        return written
+
+    def _let_in(self) -> None:
+        disturb, self.disturb = self.disturb, None
+        if disturb is not None:
+            disturb()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    running = Engine(tmp_path)
+    running.executor = DisturbedExecutor(running.executor)
+    running.worker = running.new_worker("first")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def table(engine: Engine) -> TableIdent:
+    ident = engine.create_table("t", rows(range(10)))
+    engine.append(ident, rows(range(10, 20)))
+    engine.open(ident).delete("x = 4")
+    engine.declare(ident, "y", column_function(lambda x: x, pa.int64(), "x"))
+    return ident
+
+
+def rows(values: range) -> pa.Table:
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+def disturb(engine: Engine, ident: TableIdent, action: Disturbance) -> DisturbedExecutor:
+    executor = engine.executor
+    assert isinstance(executor, DisturbedExecutor)
+    executor.disturb = lambda: action(engine.open(ident))
+    return executor
+
+
+def compact(dataset: lance.LanceDataset) -> None:
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+
+
+def update_and_compact(dataset: lance.LanceDataset) -> None:
+    dataset.update({"x": "x + 1000"}, where="x = 2")
+    compact(dataset)
+
+
+def merge(dataset: lance.LanceDataset) -> None:
+    new = pa.table({"x": pa.array([3, 500], pa.int64())})
+    dataset.merge_insert("x").when_matched_update_all().when_not_matched_insert_all().execute(new)
+
+
+DISTURBANCES: dict[str, tuple[Disturbance, int]] = {
+    "append": (lambda dataset: dataset.insert(rows(range(100, 103))), 22),
+    "delete rows": (lambda dataset: dataset.delete("x IN (1, 12)"), 19),
+    "delete a fragment": (lambda dataset: dataset.delete("x < 10"), 19),
+    "update": (lambda dataset: dataset.update({"x": "x + 1000"}, where="x IN (2, 13)"), 21),
+    "merge": (merge, 21),
+    "compact": (compact, 19),
+    "update and compact": (update_and_compact, 20),
+    "index": (lambda dataset: dataset.create_scalar_index("x", "BTREE"), 19),
+    "add a column": (lambda dataset: dataset.add_columns(pa.field("w", pa.int8())), 19),
+    "configure": (lambda dataset: dataset.update_config({"a": "b"}), 19),
+}
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_no_value_is_lost_stale_or_computed_needlessly(engine: Engine, table: TableIdent, name: str) -> None:
+    action, calls = DISTURBANCES[name]
+    executor = disturb(engine, table, action)
+    succeeded(engine.backfill(table, "y"))
+    found = engine.rows(table, columns=("x", "y")).to_pylist()
+    assert [row for row in found if row["x"] != row["y"]] == []
+    assert sorted(row["x"] for row in found) == sorted(engine.open(table).to_table()["x"].to_pylist())
+    assert 4 not in [row["x"] for row in found]
+    assert sum(executor.computed) == calls
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 0
+
+
+@pytest.mark.parametrize("action", [compact, merge, lambda d: d.insert(rows(range(100, 103)))])
+def test_a_pinned_backfill_keeps_its_values_and_claims_no_others(
+    engine: Engine, table: TableIdent, action: Disturbance
+) -> None:
+    version = engine.open(table).version
+    disturb(engine, table, action)
+    assert succeeded(engine.backfill(table, "y", read_version=version))["rows_computed"] == 19
+    found = {row["x"]: row["y"] for row in engine.rows(table, columns=("x", "y")).to_pylist()}
+    assert {x: y for x, y in found.items() if y is not None and x != y} == {}
+    assert sum(y is not None for y in found.values()) >= 18
+    succeeded(engine.backfill(table, "y"))
+    assert all(row["x"] == row["y"] for row in engine.rows(table, columns=("x", "y")).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("action", "word"),
+    [
+        (lambda dataset: dataset.drop_columns(["y"]), "y"),
+        (lambda dataset: dataset.insert(rows(range(5)), mode="overwrite"), "y"),
+    ],
+)
+def test_a_column_taken_away_ends_the_job_with_that_reason(
+    engine: Engine, table: TableIdent, action: Disturbance, word: str
+) -> None:
+    disturb(engine, table, action)
+    job = engine.backfill(table, "y")
+    assert job.state is JobState.FAILED
+    assert job.failure is not None
+    assert f"no column '{word}'" in job.failure.message
+    assert engine.rows(table).num_rows
+
+
+VIEW_DISTURBANCES: dict[str, Disturbance] = {
+    "compact": compact,
+    "add a column": lambda dataset: dataset.add_columns(pa.field("w", pa.int8())),
+    "delete of the user's": lambda dataset: dataset.delete("n = 99"),
+    "index": lambda dataset: dataset.create_scalar_index("n", "BTREE"),
+}
+
+
+@pytest.mark.parametrize("name", VIEW_DISTURBANCES)
+def test_a_refresh_lands_beside_other_writers_of_the_view(
+    engine: Engine, table: TableIdent, name: str
+) -> None:
+    output = pa.schema([pa.field("n", pa.int64())])
+    function = chunker_function(lambda x: ({"n": x + i} for i in range(x % 3)), output, "x")
+    view = engine.create_view("v", table, function)
+    succeeded(engine.refresh(view))
+    engine.open(table).update({"x": "x + 30"}, where="x < 5")
+    engine.open(table).delete("x = 15")
+    disturb(engine, view, VIEW_DISTURBANCES[name])
+    succeeded(engine.refresh(view))
+    sources = engine.open(table).to_table()["x"].to_pylist()
+    assert sorted(engine.rows(view)["n"].to_pylist()) == sorted(x + i for x in sources for i in range(x % 3))
