@@ -84,11 +84,12 @@ class Crash(BaseException):
 
 
 class MortalPublisher:
-    """A publisher in a process that may die at its next commit."""
+    """A publisher in a process that may pause before its next commit, or die at it."""
 
     def __init__(self, inner: LancePublisher) -> None:
         self._inner = inner
         self.dies: Moment | None = None
+        self.before_next: Callable[[], object] | None = None
 
     def replace_column(self, *arguments: Any) -> Published:
         return self._publish(self._inner.replace_column, arguments)
@@ -98,6 +99,9 @@ class MortalPublisher:
 
     def _publish(self, commit: Callable[..., Result], arguments: Sequence[Any]) -> Result:
         moment, self.dies = self.dies, None
+        before, self.before_next = self.before_next, None
+        if before is not None:
+            before()
         if moment is Moment.BEFORE:
             raise Crash
         published = commit(*arguments)
@@ -114,8 +118,10 @@ class AbsentWorker:
 class Engine:
     """A lake under a folder, driven step by step."""
 
-    def __init__(self, root: Path, executor: StageExecutor | None = None) -> None:
-        self.settings = load_settings(root=root)
+    def __init__(
+        self, root: Path, executor: StageExecutor | None = None, database_url: str | None = None
+    ) -> None:
+        self.settings = load_settings(root=root, database_url=database_url)
         self.lake = open_lake(self.settings)
         self.operations = build_operations(self.lake, AbsentWorker())
         self.executor = executor or InlineStageExecutor(str(self.settings.job_files / "stages"))

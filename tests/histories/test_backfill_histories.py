@@ -40,7 +40,8 @@ class BackfillHistory(RuleBasedStateMachine):
         self._stale: set[int] = set()
         self._unsure: set[int] = set()
         self._table = self._engine.create_table("t", self._new_rows(values))
-        self._engine.declare(self._table, "y", column_function(tripled, pa.int64(), "x"))
+        for column in ("y", "other"):
+            self._engine.declare(self._table, column, column_function(tripled, pa.int64(), "x"))
 
     def teardown(self) -> None:
         if hasattr(self, "_engine"):
@@ -94,6 +95,13 @@ class BackfillHistory(RuleBasedStateMachine):
             assert self._engine.open(self._table).version == before
         self._stale.clear()
         self._unsure.clear()
+
+    @rule()
+    def backfill_another_column(self) -> None:
+        """Lance then calls every row of the fragments updated; for our column they are not."""
+        succeeded(self._engine.backfill(self._table, "other"))
+        found = self._engine.rows(self._table).to_pylist()
+        assert [row for row in found if row["other"] != expected(row["x"])] == []
 
     @rule(moment=st.sampled_from(Moment))
     def crash_and_take_over(self, moment: Moment) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import lance
 import numpy as np
 import numpy.typing as npt
 from lance import LanceDataset, LanceOperation, Transaction
@@ -95,7 +94,7 @@ class LancePublisher:
                     table_id=namespace.table_id,
                     namespace_client_managed_versioning=True,
                 )
-            except (OSError, ValueError, lance.CommitConflictError) as error:
+            except (OSError, ValueError) as error:
                 if namespace.failure is None and (is_retryable(error) or _is_race(error)):
                     return None
                 raise
