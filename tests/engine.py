@@ -123,7 +123,7 @@ class Engine:
     ) -> None:
         self.settings = load_settings(root=root, database_url=database_url)
         self.lake = open_lake(self.settings)
-        self.operations = build_operations(self.lake, AbsentWorker())
+        self.operations = build_operations(self.lake, AbsentWorker(), lambda: None)
         self.executor = executor or InlineStageExecutor(str(self.settings.job_files / "stages"))
         self.publisher = MortalPublisher(LancePublisher(self.lake.versions, self.lake.data))
         self.checkpoints = LanceCheckpoints(

@@ -18,6 +18,7 @@ from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor
 from tidemill.spark.executor import SparkStageExecutor
+from tidemill.spark.fan_out import through_arrow, through_rdd
 from tidemill.spark.session import open_session, warm_up
 from tidemill.spark.target import SparkTarget
 
@@ -31,13 +32,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])
+FAN_OUTS = {"spark rdd": through_rdd, "spark arrow": through_arrow}
+
+
+@pytest.fixture(params=["inline", *(pytest.param(name, marks=pytest.mark.spark) for name in FAN_OUTS)])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     scratch = str(tmp_path / "stages")
     if request.param == "inline":
         executor: StageExecutor = InlineStageExecutor(scratch)
     else:
-        executor = SparkStageExecutor(request.getfixturevalue("spark"), scratch)
+        executor = SparkStageExecutor(request.getfixturevalue("spark"), scratch, FAN_OUTS[request.param])
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.catalog.model.callers import Caller, Permission
@@ -56,9 +57,10 @@ def open_lake(settings: ServerSettings) -> Lake:
     return Lake(store, files, versions, data, sources, Assessor(store, sources), authorizer)
 
 
-def build_operations(lake: Lake, worker: WorkerLiveness) -> Operations:
+def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None]) -> Operations:
+    """`bell` is rung when a job has been submitted."""
     store, authorizer = lake.store, lake.authorizer
-    jobs = JobOperations(store, authorizer, lake.versions, lake.data, lake.sources)
+    jobs = JobOperations(store, authorizer, lake.versions, lake.data, lake.sources, bell)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, lake.files),
         tables=TableOperations(store, authorizer, lake.files, lake.data, lake.versions),

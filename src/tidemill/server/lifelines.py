@@ -10,12 +10,16 @@ from threading import Thread, Timer
 GRACE_SECONDS = 10.0
 
 
-def stop_with_stdin(stop: Callable[[], None]) -> None:
-    """Calls `stop` when standard input closes, and ends the process if that does not."""
+def stop_with_stdin(stop: Callable[[], None], wake: Callable[[], None] | None = None) -> None:
+    """Calls `stop` when standard input closes, and ends the process if that does not help.
+
+    What comes before that means nothing but `wake`.
+    """
 
     def watch() -> None:
-        while sys.stdin.buffer.read(4096):
-            pass
+        while os.read(sys.stdin.fileno(), 4096):
+            if wake is not None:
+                wake()
         last_resort = Timer(GRACE_SECONDS, os._exit, args=(1,))
         last_resort.daemon = True
         last_resort.start()

@@ -40,7 +40,8 @@ def serve(settings: ServerSettings) -> None:
         raise InvalidInput("host", f"{settings.host} is not a loopback address; others need authentication")
     lake = open_lake(settings)
     child = WorkerProcess(settings) if settings.with_worker else None
-    app = create_app(build_operations(lake, Workers(lake, child)), Limits())
+    bell = _nobody if child is None else child.wake
+    app = create_app(build_operations(lake, Workers(lake, child), bell), Limits())
     listener = _listen(settings.host, settings.port)
     url = f"http://{settings.host}:{listener.getsockname()[1]}"
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
@@ -79,6 +80,14 @@ class WorkerProcess:
 
     def start(self) -> None:
         self._keeper.start()
+
+    def wake(self) -> None:
+        """There is a job: the worker need not wait for its next look."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with suppress(BrokenPipeError, ValueError):
+                process.stdin.write(b"\n")
+                process.stdin.flush()
 
     def stop(self) -> None:
         self._is_stopping.set()
@@ -129,6 +138,10 @@ def _as_environment(settings: ServerSettings) -> dict[str, str]:
         f"TIDEMILL_{key.upper()}": json.dumps(value) if isinstance(value, dict) else str(value)
         for key, value in values.items()
     }
+
+
+def _nobody() -> None:
+    """Workers elsewhere look for jobs by themselves."""
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -30,7 +30,7 @@ class ServerSettings(BaseSettings):
     lease_seconds: float = Field(default=30, gt=0)
     heartbeat_seconds: float = Field(default=10, gt=0)
     cancel_poll_seconds: float = Field(default=1, gt=0)
-    job_poll_seconds: float = Field(default=0.05, gt=0)
+    job_poll_seconds: float = Field(default=0.5, gt=0)
     log_level: str = "INFO"
 
     @property

@@ -29,7 +29,6 @@ from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.session import open_session, warm_up
 
 BEAT_SECONDS: Final = 2.0
-RETRY_SECONDS: Final = 1.0
 
 log = structlog.get_logger("tidemill.worker")
 
@@ -43,7 +42,7 @@ def work(settings: ServerSettings) -> None:
     configure_logs(settings.log_level)
     # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    is_stopping = Event()
+    is_stopping, bell = Event(), Event()
     lake = open_lake(settings)
     owner = f"{socket.gethostname()}:{os.getpid()}"
     session = open_session(settings.spark_target())
@@ -52,16 +51,20 @@ def work(settings: ServerSettings) -> None:
 
     def stop() -> None:
         is_stopping.set()
+        bell.set()
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
     if settings.exit_with_stdin:
-        stop_with_stdin(stop)
+        stop_with_stdin(stop, bell.set)
     Thread(target=_show_life, args=(lake, owner, is_stopping), name="liveness", daemon=True).start()
     log.info("worker ready", owner=owner)
     try:
-        _loop(worker, session, settings.job_poll_seconds, is_stopping)
+        while not is_stopping.is_set():
+            bell.clear()
+            if not _run_one(worker, session):
+                bell.wait(settings.job_poll_seconds)
     finally:
         lake.store.close()
     session.stop()
@@ -80,18 +83,16 @@ def build_worker(lake: Lake, settings: ServerSettings, session: SparkSession, ow
     )
 
 
-def _loop(worker: JobWorker, session: SparkSession, poll_seconds: float, is_stopping: Event) -> None:
-    while not is_stopping.is_set():
-        try:
-            job = worker.claim()
-        except Unavailable as error:
-            log.warning("the database does not answer", error=str(error))
-            is_stopping.wait(RETRY_SECONDS)
-            continue
-        if job is None:
-            is_stopping.wait(poll_seconds)
-            continue
+def _run_one(worker: JobWorker, session: SparkSession) -> bool:
+    """Whether there was a job to do."""
+    try:
+        job = worker.claim()
+    except Unavailable as error:
+        log.warning("the database does not answer", error=str(error))
+        return False
+    if job is not None:
         _run(worker, session, job)
+    return job is not None
 
 
 def _run(worker: JobWorker, session: SparkSession, job: Job) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from tidemill.jobs.errors import RowFailed
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import ColumnFile, FillColumn, ViewFragments, WriteViewRows
 from tidemill.jobs.ports import StageWatch
+from tidemill.spark.fan_out import FanOut, Task, through_rdd
 from tidemill.spark.functions import FunctionRaised
 from tidemill.spark.kernels import fill_fragments, write_view_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
@@ -35,9 +37,10 @@ class StageFailed(TidemillError):
 
 
 class SparkStageExecutor:
-    def __init__(self, session: SparkSession, scratch_root: str) -> None:
+    def __init__(self, session: SparkSession, scratch_root: str, fan_out: FanOut = through_rdd) -> None:
         self._session = session
         self._scratch_root = scratch_root
+        self._fan_out = fan_out
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
         return self._run(stage, fill_fragments, watch)
@@ -66,12 +69,10 @@ class SparkStageExecutor:
                 self._stop(running, stage.job_id)
                 scratch.remove()
 
-    def _collect(
-        self, group: str, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]], tasks: int
-    ) -> list[Any]:
+    def _collect(self, group: str, task: Task, tasks: int) -> list[Any]:
         self._session.sparkContext.setJobGroup(group, f"tidemill job {group}", interruptOnCancel=True)
-        rows = self._session.range(0, tasks, 1, tasks).mapInArrow(task, "outcome binary").collect()
-        return [outcome for row in rows for outcome in pickle.loads(row.outcome)]
+        answers = self._fan_out(self._session, task, tasks)
+        return [outcome for answer in answers for outcome in pickle.loads(answer)]
 
     def _stop(self, running: Future[Any], group: str) -> None:
         """Cancels until it is over: a cancellation that comes before the job has started is not heard."""
@@ -102,21 +103,25 @@ def share_out(work: Iterable[FragmentWork], shares: int) -> list[list[FragmentWo
 
 def _task(
     kernel: Callable[..., list[Any]], stage: object, shares: Sequence[Sequence[FragmentWork]], scratch: str
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """The function Spark ships; it is given the numbers of its shares and answers with pickled outcomes."""
+) -> Task:
+    """The function Spark ships: does the share of a number and answers with pickled outcomes."""
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(number: int) -> bytes:
+        _settle_in()
         report = TaskReport(scratch)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                try:
-                    outcomes = kernel(stage, shares[number], report)
-                except FunctionRaised as raised:
-                    report.failed(raised.failure)
-                    return
-                yield pa.record_batch([pa.array([pickle.dumps(outcomes)], pa.binary())], names=["outcome"])
+        try:
+            return pickle.dumps(kernel(stage, shares[number], report))
+        except FunctionRaised as raised:
+            report.failed(raised.failure)
+            return pickle.dumps([])
 
     return run
+
+
+@cache
+def _settle_in() -> None:
+    """Once per Python worker: Spark collects garbage after every task, and what is imported is none."""
+    gc.freeze()
 
 
 def _is_done(running: Future[Any]) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tidemill.spark.fan_out import through_rdd
 from tidemill.spark.target import SparkTarget
 
 
@@ -35,10 +34,9 @@ def open_session(target: SparkTarget) -> SparkSession:
 
 def warm_up(session: SparkSession) -> None:
     """Starts the Python workers and has them import what tasks need, so that the first job need not wait."""
-    slots = session.sparkContext.defaultParallelism
-    session.range(0, slots, 1, slots).mapInArrow(_import_kernels, "id long").collect()
+    through_rdd(session, _import_kernels, session.sparkContext.defaultParallelism)
 
 
-def _import_kernels(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _import_kernels(_: int) -> bytes:
     importlib.import_module("tidemill.spark.kernels")
-    return batches
+    return b""

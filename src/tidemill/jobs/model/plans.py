@@ -48,9 +48,10 @@ class RowLocations:
         if np.any(fragment_ids[1:] < fragment_ids[:-1]):
             order = np.argsort(fragment_ids, kind="stable")
             ids, fragment_ids = ids[order], fragment_ids[order]
-        fragments, starts = np.unique(fragment_ids, return_index=True)
+        starts = np.flatnonzero(fragment_ids[1:] != fragment_ids[:-1]) + 1
+        fragments = fragment_ids[np.concatenate([[0], starts])] if len(ids) else fragment_ids
         found: dict[int, BitMap64] = {}
-        for fragment, rows in zip(fragments, np.split(ids, starts[1:]), strict=False):
+        for fragment, rows in zip(fragments, np.split(ids, starts), strict=False):
             bitmap = row_set(rows) if wanted is None else row_set(rows) & wanted
             if bitmap:
                 found[int(fragment)] = bitmap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from tidemill.catalog.errors import TableColumnNotFound
@@ -27,12 +27,14 @@ class JobOperations:
         versions: VersionOperations,
         data: TableData,
         sources: SourceTables,
+        bell: Callable[[], None],
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
         self._data = data
         self._sources = sources
+        self._bell = bell
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -128,6 +130,7 @@ class JobOperations:
             )
             tx.jobs.add(job)
             tx.events.append(job.job_id, "submitted", {"by": caller.principal})
+        self._bell()
         return job
 
 
