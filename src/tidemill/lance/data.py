@@ -157,6 +157,8 @@ def _projection(ident: TableIdent, schema: pa.Schema, query: TableQuery) -> list
         case None:
             return None
         case Mapping() as aliases:
+            for alias, expression in aliases.items():
+                check_filter(expression, f"columns.{alias}")
             return dict(aliases)
         case names:
             known = {*schema.names, *SYSTEM_COLUMNS}

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import sqlglot
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import InvalidInput
 
 MAX_FILTER_BYTES: Final = 8192
 MAX_NESTING: Final = 50
-# Lance's parser recurses on these; some thousand of them in a row overflow its stack and kill the process.
+# Lance recurses on expressions; some hundred operators in a row overflow its stack and kill the process.
 MAX_OPERATORS: Final = 500
-CHAINED: Final = frozenset(
+OPERANDS: Final = frozenset(
     {
-        TokenType.PLUS,
-        TokenType.DASH,
-        TokenType.STAR,
-        TokenType.SLASH,
-        TokenType.MOD,
-        TokenType.DPIPE,
-        TokenType.PIPE,
-        TokenType.AMP,
-        TokenType.CARET,
-        TokenType.NOT,
-        TokenType.CASE,
-        TokenType.TILDE,
+        TokenType.COMMA,
+        TokenType.NUMBER,
+        TokenType.STRING,
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.L_PAREN,
+        TokenType.R_PAREN,
     }
 )
+CONJUNCTIONS: Final = frozenset({TokenType.AND, TokenType.OR})
 OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
@@ -55,5 +52,17 @@ def check_filter(text: str, field: str) -> None:
         raise InvalidInput(field, "has a '(' that nothing closes")
     if not tokens:
         raise InvalidInput(field, "is empty; leave it out to select all rows")
-    if sum(token.token_type in CHAINED for token in tokens) > MAX_OPERATORS:
-        raise InvalidInput(field, f"has more than {MAX_OPERATORS} operators")
+    _check_chains(tokens, field)
+
+
+def _check_chains(tokens: Sequence[Token], field: str) -> None:
+    """What AND or OR join at the top may be many; operators inside one of the parts may not."""
+    depth = operators = 0
+    for kind in (token.token_type for token in tokens):
+        depth += (kind in OPENING) - (kind in CLOSING)
+        if kind in CONJUNCTIONS:
+            operators = operators if depth else 0
+        elif kind not in OPERANDS:
+            operators += 1
+        if operators > MAX_OPERATORS:
+            raise InvalidInput(field, f"has more than {MAX_OPERATORS} operators in a row")

@@ -70,6 +70,10 @@ class LanceSourceTables:
         dataset = self._data.open(table, None)
         if query.filter is not None:
             check_filter(query.filter, "source_query.filter")
+        for alias, expression in (query.columns or {}).items():
+            check_filter(expression, f"source_query.columns.{alias}")
+        for name, expression in (query.columns or {}).items():
+            check_filter(expression, f"source_query.columns.{name}")
         with translated(table.ident, field="source_query"):
             scanner = dataset.scanner(
                 columns=dict(query.columns or {}), filter=query.filter, with_row_id=True

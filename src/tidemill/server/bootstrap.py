@@ -60,7 +60,7 @@ def open_lake(settings: ServerSettings) -> Lake:
 def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None]) -> Operations:
     """`bell` is rung when a job has been submitted."""
     store, authorizer = lake.store, lake.authorizer
-    jobs = JobOperations(store, authorizer, lake.versions, lake.data, lake.sources, bell)
+    jobs = JobOperations(store, authorizer, lake.versions, lake.sources, lake.assessor, bell)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, lake.files),
         tables=TableOperations(store, authorizer, lake.files, lake.data, lake.versions),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
@@ -52,6 +53,10 @@ class Assessor:
         self._sources = sources
 
     def get_column(self, table: Table, name: str) -> DeclaredColumn:
+        """Raises TableColumnNotFound, or ColumnNotComputed when it is a plain column."""
+        known = self._sources.snapshot(table, None).schema.names
+        if name not in known:
+            raise TableColumnNotFound(table.ident, name, tuple(known))
         with self._store.transaction() as tx:
             column = tx.derived.find_column(table.table_id, name)
             if column is None:

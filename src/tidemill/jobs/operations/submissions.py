@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer, TableData
+from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
-from tidemill.jobs.errors import ColumnNotComputed, ViewNotFound
 from tidemill.jobs.model.identity import new_job_id
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobEvent, JobKind, RefreshRequest
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.ports import JobStore, SourceTables
 
 
@@ -25,48 +24,36 @@ class JobOperations:
         store: JobStore,
         authorizer: Authorizer,
         versions: VersionOperations,
-        data: TableData,
         sources: SourceTables,
+        assessor: Assessor,
         bell: Callable[[], None],
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
-        self._data = data
         self._sources = sources
+        self._assessor = assessor
         self._bell = bell
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
     ) -> Job:
         self._authorizer.require(caller, Permission.COMPUTE, ident)
-        with self._store.transaction() as tx:
-            table = tx.tables.get(ident)
-            column = tx.derived.find_column(table.table_id, request.column)
-        known = self._data.schema(table, None).names
-        if request.column not in known:
-            raise TableColumnNotFound(ident, request.column, tuple(known))
-        if column is None:
-            raise ColumnNotComputed(ident, request.column)
-        self._check_version(caller, ident, request.read_version, "read_version")
+        declared = self._assessor.get_column(self._table(ident), request.column)
+        self._check_version(declared.table, request.read_version, "read_version")
         if request.where is not None:
-            self._sources.check_where(table, request.where)
-        return self._submit(caller, table, JobKind.BACKFILL, column.column_id, request, idempotency_key)
+            self._sources.check_where(declared.table, request.where)
+        subject_id = declared.column.column_id
+        return self._submit(caller, declared.table, JobKind.BACKFILL, subject_id, request, idempotency_key)
 
     def submit_refresh(
         self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
     ) -> Job:
         self._authorizer.require(caller, Permission.COMPUTE, ident)
-        with self._store.transaction() as tx:
-            table = tx.tables.get(ident)
-            view = tx.derived.find_view(table.table_id)
-            if view is None:
-                raise ViewNotFound(ident)
-            source = tx.tables.find_by_id(view.source_id)
-        if source is None:
-            raise InvalidInput("id", f"the source table of {ident} was dropped; it cannot be refreshed")
-        self._check_version(caller, source.ident, request.source_version, "src_version")
-        return self._submit(caller, table, JobKind.REFRESH, view.view_id, request, idempotency_key)
+        declared = self._assessor.get_view(self._table(ident))
+        self._check_version(declared.source, request.source_version, "src_version")
+        subject_id = declared.view.view_id
+        return self._submit(caller, declared.table, JobKind.REFRESH, subject_id, request, idempotency_key)
 
     def get(self, caller: Caller, job_id: str) -> Job:
         with self._store.transaction() as tx:
@@ -91,15 +78,13 @@ class JobOperations:
         with self._store.transaction() as tx:
             return tx.events.list_after(job_id, after)
 
-    def _check_version(self, caller: Caller, ident: TableIdent, version: int | None, field: str) -> None:
-        if version is not None and self._find_version(caller, ident, version) is None:
-            raise InvalidInput(field, f"{ident} has no version {version}")
-
-    def _find_version(self, caller: Caller, ident: TableIdent, version: int) -> int | None:
+    def _table(self, ident: TableIdent) -> Table:
         with self._store.transaction() as tx:
-            table = tx.tables.get(ident)
-        found = self._versions.find(table, version)
-        return None if found is None else found.version
+            return tx.tables.get(ident)
+
+    def _check_version(self, table: Table, version: int | None, field: str) -> None:
+        if version is not None and self._versions.find(table, version) is None:
+            raise InvalidInput(field, f"{table.ident} has no version {version}")
 
     def _submit(
         self,
