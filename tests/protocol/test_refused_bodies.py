@@ -75,25 +75,21 @@ def raw(server: RunningServer, method: str, target: str, body: bytes | None = No
 
 
 @pytest.mark.parametrize("action", JSON_ACTIONS)
-@pytest.mark.parametrize(
-    "body", [b"{", b"hello", b"{'id': 1}", b'{"a": NaN}', b"\xff\xfe", b"[" * 100_000], ids=range(6)
-)
-def test_a_body_that_is_not_json_is_refused(unchanged: TableOnWire, action: str, body: bytes) -> None:
-    check_refusal(unchanged.post(action, content=body), 400, 13, "body")
+def test_a_body_that_is_not_json_is_refused(unchanged: TableOnWire, action: str) -> None:
+    for body in (b"{", b"hello", b"{'id': 1}", b'{"a": NaN}', b"\xff\xfe", b"[" * 100_000):
+        check_refusal(unchanged.post(action, content=body), 400, 13, "body")
 
 
 @pytest.mark.parametrize("action", JSON_ACTIONS)
-@pytest.mark.parametrize("body", [[], ["a"], "text", 5, True])
-def test_a_body_that_is_no_object_is_refused(unchanged: TableOnWire, action: str, body: Any) -> None:
-    check_refusal(unchanged.post(action, content=json.dumps(body)), 400, 13, "body")
+def test_a_body_that_is_no_object_is_refused(unchanged: TableOnWire, action: str) -> None:
+    for body in (b"[]", b'["a"]', b'"text"', b"5", b"true"):
+        check_refusal(unchanged.post(action, content=body), 400, 13, "body")
 
 
 @pytest.mark.parametrize("action", JSON_ACTIONS)
-@pytest.mark.parametrize(
-    "other", [["still", "other"], ["t"], [], ["still", "t", "t"], "still$t", [1, 2]], ids=str
-)
-def test_an_id_that_is_not_the_paths_is_refused(unchanged: TableOnWire, action: str, other: Any) -> None:
-    check_refusal(unchanged.post(action, {"id": other}), 400, 13, "id")
+def test_an_id_that_is_not_the_paths_is_refused(unchanged: TableOnWire, action: str) -> None:
+    for other in (["still", "other"], ["t"], [], ["still", "t", "t"], "still$t", [1, 2]):
+        check_refusal(unchanged.post(action, {"id": other}), 400, 13, "id")
 
 
 @pytest.mark.parametrize("action", ["create", "describe", "exists", "drop"])

@@ -89,8 +89,8 @@ class TableOnWire:
         }
 
     def state(self) -> Any:
-        """Everything a refused request has to leave as it was."""
-        return self.versions(), self.manifests(), self.asked("count_rows"), self.asked("describe")
+        """What a refused request has to leave as it was: the rest of a table follows from its manifests."""
+        return self.versions(), self.manifests()
 
     def stage(self, version: int, *, like: int = 1) -> Path:
         """A manifest for this version, unlike any other by its bytes, where clients put it first."""

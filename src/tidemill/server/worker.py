@@ -43,21 +43,25 @@ def work(settings: ServerSettings) -> None:
     # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     is_stopping, bell = Event(), Event()
-    lake = open_lake(settings)
-    owner = f"{socket.gethostname()}:{os.getpid()}"
-    session = open_session(settings.spark_target())
-    warm_up(session)
-    worker = build_worker(lake, settings, session, owner)
+    worker: JobWorker | None = None
 
     def stop() -> None:
         is_stopping.set()
         bell.set()
+        if worker is None:
+            # Still starting: there is no job to give back, and Spark ends with this process.
+            os._exit(0)
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
     if settings.exit_with_stdin:
         stop_with_stdin(stop, bell.set)
+    lake = open_lake(settings)
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    session = open_session(settings.spark_target())
+    warm_up(session)
+    worker = build_worker(lake, settings, session, owner)
     Thread(target=_show_life, args=(lake, owner, is_stopping), name="liveness", daemon=True).start()
     log.info("worker ready", owner=owner)
     try:

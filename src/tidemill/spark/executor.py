@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
@@ -30,6 +31,8 @@ POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
 # How Spark puts it.
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
+PYTHON_TRACE: Final = re.compile(r"PythonException: (Traceback .*?)\n\n?\tat ", re.DOTALL)
+RAISED_LINE: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 
 class StageFailed(TidemillError):
@@ -145,6 +148,17 @@ def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Out
                 "a Python process ended while the function ran in it: a crash in native code, too little "
                 "memory, or an exit"
             ) from error
+        trace = PYTHON_TRACE.search(str(error))
+        if trace is not None:
+            raise _task_failed(trace.group(1)) from error
         if isinstance(error, Py4JJavaError):
             raise
         raise StageFailed(f"Spark could not finish the stage: {error}") from error
+
+
+def _task_failed(trace: str) -> RowFailed:
+    """What a task raised apart from its function: no row is at fault."""
+    raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
+    said = raised[-1] if raised else "no reason given"
+    name = said.partition(":")[0].rpartition(".")[2]
+    return RowFailed(f"a task could not go on: {said}", exception=name, traceback=trace, row_id=None)

@@ -17,6 +17,8 @@ from tidemill.catalog.model.functions import Function, FunctionKind
 
 OPEN_FUNCTIONS: Final = 64
 CONVERSION_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+# What a function may end with; one that calls sys.exit() is at fault like one that raises.
+RAISED: Final = (Exception, SystemExit)
 RowIds: TypeAlias = npt.NDArray[np.uint64]
 
 
@@ -60,7 +62,7 @@ def _open(digest: str, payload: bytes) -> Callable[..., Any]:
 def _opened(function: Function) -> Callable[..., Any]:
     try:
         return _open(function.digest, function.payload)
-    except Exception as error:
+    except RAISED as error:
         name = type(error).__qualname__
         message = f"{function.name} cannot be opened: {name}: {error}"
         raise FunctionRaised(RowFailure(None, name, message, _trace(error))) from error
@@ -80,7 +82,7 @@ class Column:
             return self._row_by_row(call, inputs, row_ids)
         try:
             return self._at_once(call, inputs)
-        except Exception as error:
+        except RAISED as error:
             if len(inputs) <= 1:
                 raise FunctionRaised(_failure(error, row_ids[0])) from error
         half = len(inputs) // 2
@@ -92,7 +94,7 @@ class Column:
         try:
             for row in _rows(inputs):
                 values.append(call(*row))
-        except Exception as error:
+        except RAISED as error:
             raise FunctionRaised(_failure(error, row_ids[len(values)])) from error
         return _to_arrow(values, self._type, row_ids)
 
@@ -126,7 +128,7 @@ class Chunks:
                         column.append(value)
                     parents.append(position)
                     indexes.append(index)
-            except Exception as error:
+            except RAISED as error:
                 raise FunctionRaised(_failure(error, row_ids[position])) from error
         positions = np.array(parents, dtype=np.int64)
         arrays = [
@@ -176,10 +178,10 @@ def _checked(name: str, result: Any, rows: int, value_type: pa.DataType) -> pa.A
     return result if result.type.equals(value_type) else result.cast(value_type)
 
 
-def _failure(error: Exception, row_id: np.uint64) -> RowFailure:
+def _failure(error: BaseException, row_id: np.uint64) -> RowFailure:
     name = type(error).__qualname__
     return RowFailure(int(row_id), name, f"{name}: {error}", _trace(error))
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))

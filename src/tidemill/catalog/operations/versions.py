@@ -172,7 +172,7 @@ class VersionOperations:
     def _readable(self, table: Table, version: TableVersion) -> TableVersion | None:
         """Clients delete old manifests without telling us; a crash may have left one unpromoted."""
         if version.manifest_path == version.staged_path:
-            version = self._promote(table, version, "V2")
+            version = self._promote(table, version, _scheme_of(version))
         return version if self._files.size_of(version.manifest_path) is not None else None
 
     def _promote(self, table: Table, version: TableVersion, scheme: str) -> TableVersion:
@@ -195,6 +195,12 @@ class VersionOperations:
 
 def manifest_name(version: int, scheme: str) -> str:
     return f"{version}.manifest" if scheme == "V1" else f"{MAX_U64 - version:020}.manifest"
+
+
+def _scheme_of(version: TableVersion) -> str:
+    """A writer names the staged manifest like the final one, so its number tells the scheme."""
+    number = version.staged_path.rpartition("/")[2].partition(".")[0]
+    return "V1" if int(number) == version.version else "V2"
 
 
 def _check_follows(ident: TableIdent, latest: TableVersion | None, version: int) -> None:

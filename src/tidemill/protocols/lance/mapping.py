@@ -72,8 +72,6 @@ def branch_of(call: Call, fields: Fields) -> str:
 
 def table_json(table: Table) -> dict[str, Any]:
     return {
-        "table": table.ident.name,
-        "namespace": list(table.ident.namespace.levels),
         "location": table.location,
         "properties": dict(table.properties),
         "managed_versioning": True,
@@ -83,8 +81,11 @@ def table_json(table: Table) -> dict[str, Any]:
 def description_json(description: TableDescription, vocabulary: Vocabulary) -> dict[str, Any]:
     """Version and schema are not left out: lancedb takes a table without them for one that has no data."""
     version, schema = description.version, description.schema
+    ident = description.table.ident
     return table_json(description.table) | without_nulls(
         {
+            "table": ident.name,
+            "namespace": list(ident.namespace.levels),
             "version": None if version is None else version.version,
             "schema": None if schema is None else schema_json(schema, vocabulary),
         }

@@ -1,0 +1,108 @@
+"""Answers of served operations against the specification's schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lance_namespace_urllib3_client import models
+from pydantic import BaseModel
+
+import tidemill
+from tests.protocol.wire import TableOnWire, commit_body, some_rows, stream
+
+SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec" / "lance-namespace-0.11.1.yaml"
+
+Ask = Callable[[TableOnWire], httpx.Response]
+
+
+@tidemill.udf
+def double(id: int) -> int:
+    return id * 2
+
+
+def namespace_call(action: str, body: Any = None) -> Ask:
+    return lambda table: table.http.post(f"/v1/namespace/{table.namespace}/{action}", json=body or {})
+
+
+def listing(what: str) -> Ask:
+    return lambda table: table.http.get(f"/v1/namespace/{table.namespace}/{what}", params={"limit": 1})
+
+
+def call(action: str, body: Any = None, **options: Any) -> Ask:
+    return lambda table: table.post(action, body, **options)
+
+
+def on_another(action: str, **options: Any) -> Ask:
+    return lambda table: TableOnWire(table.http, table.namespace, "another").post(action, **options)
+
+
+def commit(table: TableOnWire) -> httpx.Response:
+    return table.post("version/create", commit_body(2, table.stage(2)))
+
+
+def backfill(table: TableOnWire) -> httpx.Response:
+    with tidemill.connect(str(table.http.base_url).rstrip("/")) as lake:
+        lake.table(table.levels).add_column("double", double)
+    return table.post("backfill_column", {"column": "double"})
+
+
+CALLS: dict[str, tuple[Ask, int]] = {
+    "CreateNamespaceResponse": (namespace_call("create", {"mode": "ExistOk"}), 200),
+    "ListNamespacesResponse": (listing("list"), 200),
+    "DescribeNamespaceResponse": (namespace_call("describe"), 200),
+    "DropNamespaceResponse": (namespace_call("drop", {"behavior": "Cascade"}), 200),
+    "ListTablesResponse": (listing("table/list"), 200),
+    "DeclareTableResponse": (on_another("declare"), 200),
+    "DescribeTableResponse": (
+        call("describe", params={"with_table_uri": "true", "load_detailed_metadata": "true"}),
+        200,
+    ),
+    "CreateTableResponse": (on_another("create", content=stream(some_rows())), 200),
+    "InsertIntoTableResponse": (call("insert", content=stream(some_rows(4))), 200),
+    "DropTableResponse": (call("drop"), 200),
+    "ListTableVersionsResponse": (call("version/list"), 200),
+    "CreateTableVersionResponse": (commit, 200),
+    "DescribeTableVersionResponse": (call("version/describe"), 200),
+    "AlterTableBackfillColumnsResponse": (backfill, 202),
+    "ErrorResponse": (call("describe", {"version": 99}), 404),
+}
+
+
+def schema_of(name: str) -> tuple[set[str], set[str]]:
+    """The properties of a schema and those it requires, read by indentation, without a YAML reader."""
+    if not SPECIFICATION.exists():
+        pytest.skip("the specification's file is not beside this repository")
+    text = SPECIFICATION.read_text().partition("\n  schemas:\n")[2]
+    found = re.search(rf"^    {name}:\n((?:      .*\n|\s*\n)+)", text, re.MULTILINE)
+    assert found is not None, name
+    properties = re.search(r"^      properties:\n((?:        .*\n|\s*\n)+)", found[1], re.MULTILINE)
+    required = re.search(r"^      required:\n((?:        - .*\n)+)", found[1], re.MULTILINE)
+    assert properties is not None, name
+    return (
+        set(re.findall(r"^        (\w+):", properties[1], re.MULTILINE)),
+        set(re.findall(r"- (\w+)", required[1])) if required else set(),
+    )
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_answer_has_the_specified_form(table: TableOnWire, name: str) -> None:
+    ask, status = CALLS[name]
+    answer = ask(table)
+    assert answer.status_code == status, answer.text
+    known, required = schema_of(name)
+    assert required <= answer.json().keys() <= known
+    assert None not in answer.json().values()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_answer_is_read_by_the_strict_model(table: TableOnWire, name: str) -> None:
+    ask, _ = CALLS[name]
+    model: type[BaseModel] = getattr(models, name)
+    answer = ask(table)
+    read = model.model_validate_json(answer.content, strict=True)
+    assert read.model_dump(by_alias=True, exclude_none=True).keys() >= answer.json().keys()
