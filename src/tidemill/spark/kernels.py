@@ -23,6 +23,7 @@ from tidemill.spark.functions import Chunks, Column, FunctionRaised, RowIds
 from tidemill.spark.scratch import TaskReport
 
 SCAN_ROWS: Final = 65536
+FASTEST_GROWTH: Final = 8.0
 DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
 OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
 
@@ -38,7 +39,7 @@ class BatchSizer:
         if rows < self.rows:
             return
         target = self._policy.target.total_seconds()
-        factor = min(2.0, max(0.5, target / max(seconds, 1e-6)))
+        factor = min(FASTEST_GROWTH, max(1 / FASTEST_GROWTH, target / max(seconds, 1e-6)))
         self.rows = min(max(int(self.rows * factor), self._policy.min_rows), self._policy.max_rows)
 
 

@@ -16,9 +16,12 @@ from tidemill.jobs.model.plans import FragmentWork
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """How many rows a function gets at a time, and how often results are put in safety."""
+    """How many rows a function gets at a time, and how often results are put in safety.
 
-    initial_rows: int = 4096
+    The first batch is small: how slow the function is, is not known yet, and nothing is safe before it ends.
+    """
+
+    initial_rows: int = 64
     min_rows: int = 1
     max_rows: int = 65536
     target: timedelta = timedelta(seconds=1)
