@@ -157,6 +157,7 @@ class BackfillRunner:
         if published.version is not None:
             one.version = published.version
             one.commits += 1
+            running.progress = replace(running.progress, commits=running.progress.commits + 1)
             one.coverage = _covering(one.coverage, published.files, one.coverage.revision + 1)
 
     def _bookkeeping(self, one: _Pass, name: str, kept: Sequence[ColumnFile]) -> TransactionEffect:
@@ -164,7 +165,6 @@ class BackfillRunner:
         running = one.running
         covered = _covering(one.coverage, kept, one.coverage.revision)
         rows = _rows(kept)
-        running.progress = replace(running.progress, commits=running.progress.commits + 1)
 
         def effect(catalog: CatalogTransaction, version: int) -> None:
             tx = job_transaction(catalog)
