@@ -115,6 +115,16 @@ def test_children_know_their_source_row(engine: Engine) -> None:
     ]
 
 
+def test_a_chunker_reads_the_column_and_not_an_alias_of_the_same_name(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(1, 2).rename_columns(["odd name"]))
+    output = pa.schema([pa.field("n", pa.int64())])
+    function = chunker_function(lambda x: [{"n": x}], output, "odd name")
+    view = engine.create_view("v", table, function, columns={"odd name": "`odd name` * 100"})
+    succeeded(engine.refresh(view))
+    rows = engine.rows(view).to_pylist()
+    assert sorted((row["n"], row["odd name"]) for row in rows) == [(1, 100), (2, 200)]
+
+
 def test_progress_reaches_the_total(engine: Engine) -> None:
     table = engine.create_table("t", numbers(0, 30))
     engine.declare(table, "y", column_function(lambda x: x, pa.int64(), "x"))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 from tidemill.jobs.model.coverage import member_mask, row_set
-from tidemill.jobs.model.derived import CHILD_INDEX, SOURCE_ROW_ID
+from tidemill.jobs.model.derived import CHILD_INDEX, SOURCE_ROW_ID, quoted
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, FillColumn, ViewFragments, WriteViewRows
 from tidemill.lance.changes import field_ids, files_of
@@ -180,9 +180,11 @@ def _view_batches(
 ) -> Iterator[pa.RecordBatch]:
     dataset = lance.dataset(stage.source_location, version=stage.source_version)
     chunks = None if stage.function is None else Chunks(stage.function)
+    # Under names of their own: the view may call something else what its function reads.
+    inputs = dict(zip(_input_names(stage), map(quoted, stage.inputs), strict=True))
     for fragment_work in work:
         scanner = get_fragment(dataset, fragment_work.fragment_id).scanner(
-            columns={**{name: name for name in stage.inputs}, **stage.columns},
+            columns={**inputs, **stage.columns},
             filter=stage.filter,
             with_row_id=True,
             batch_size=SCAN_ROWS if chunks is None else SCAN_ROWS // 16,
@@ -194,6 +196,10 @@ def _view_batches(
             report.rows_done(batch.num_rows)
 
 
+def _input_names(stage: WriteViewRows) -> list[str]:
+    return [f"__input_{number}" for number in range(len(stage.inputs))]
+
+
 def _projected(stage: WriteViewRows, batch: pa.RecordBatch) -> pa.RecordBatch:
     source = batch["_rowid"].cast(pa.int64())
     columns = [source if field.name == SOURCE_ROW_ID else batch[field.name] for field in stage.output]
@@ -202,7 +208,7 @@ def _projected(stage: WriteViewRows, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: Chunks) -> pa.RecordBatch:
     row_ids = batch["_rowid"].to_numpy()
-    children = chunks.compute(batch.select(list(stage.inputs)), row_ids)
+    children = chunks.compute(batch.select(_input_names(stage)), row_ids)
     made = dict(zip(stage.function.output.names if stage.function else (), children.columns, strict=True))
     parents = pa.array(children.parents)
     columns = []

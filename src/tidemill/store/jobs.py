@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
-from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
+from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
 from tidemill.jobs.model.jobs import Job
-from tidemill.jobs.model.state import ACTIVE_STATES, JobState
+from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.job_rows import job_of, job_values
 from tidemill.store.schema import jobs
@@ -56,8 +56,7 @@ class SqlJobRepository:
             "cancel_requested_at": func.coalesce(jobs.c.cancel_requested_at, DatabaseTime()),
             "updated_at": DatabaseTime(),
         }
-        if JobState(state).is_final:
-            raise InvalidJobTransition(job_id, state, JobState.CANCELLED)
+        check_transition(job_id, JobState(state), JobState.CANCELLED)
         if state == JobState.QUEUED:
             changes |= {"state": JobState.CANCELLED, "finished_at": DatabaseTime()}
         changed = update(jobs).where(jobs.c.job_id == job_id).values(changes).returning(jobs)

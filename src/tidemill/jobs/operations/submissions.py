@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
@@ -62,6 +62,7 @@ class JobOperations:
         return job
 
     def list_recent(self, caller: Caller, before: str | None, limit: int) -> Sequence[Job]:
+        self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             return tx.jobs.list_recent(before, limit)
 
