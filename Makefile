@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep check bench serve format lock clean
+.PHONY: setup demo test test-deep storm check docs bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -18,6 +18,9 @@ test: setup
 test-deep: setup
 	@$(RUN)/python -m pytest -m deep --timeout 7200
 
+storm: setup
+	@TIDEMILL_STORM_COMMITS=200 $(RUN)/python -m pytest tests/interop/test_storm.py
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -25,8 +28,12 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/unit tests/architecture
 
+docs: setup
+	@$(BIN)/python scripts/lance_table.py
+
 bench: setup
 	@$(RUN)/python benchmarks/backfill.py
+	@$(BIN)/python benchmarks/catalog.py
 
 serve: setup
 	@$(RUN)/tidemill serve --root ./tidemill-data --host 127.0.0.1 --port 8181

@@ -13,6 +13,8 @@ from uuid import uuid4
 import pytest
 
 import tidemill
+from tests.object_store import ObjectStore, running_object_store
+from tests.operations import driven_by
 
 # Lance reads this when it is imported, which nothing has done yet.
 os.environ.setdefault("LANCE_LOG", "error")
@@ -23,6 +25,12 @@ LEASE = {
     "TIDEMILL_HEARTBEAT_SECONDS": "1",
     "TIDEMILL_CANCEL_POLL_SECONDS": "0.2",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A misspelt operation stops the run instead of leaving the documented table."""
+    for item in items:
+        driven_by(item)
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running = start_server(tmp_path_factory.mktemp("lake"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    with running_object_store() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -16,26 +16,36 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import InsertMode, TableQuery
+from tidemill.catalog.model.tables import InsertMode
 from tidemill.jobs.errors import RowFailed
 from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
-from tidemill.jobs.model.jobs import BackfillRequest, Job, RefreshRequest
-from tidemill.jobs.model.stages import ColumnFile, FillColumn, Published, ViewFragments, WriteViewRows
+from tidemill.jobs.model.jobs import BackfillRequest, IndexRequest, Job, RefreshRequest
+from tidemill.jobs.model.stages import (
+    ColumnFile,
+    FillColumn,
+    Published,
+    RunTableFunction,
+    ViewFragments,
+    WriteViewRows,
+)
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.backfill import BackfillRunner
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.operations.indexing import IndexRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
 from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.namespace import CommittingNamespace
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_lake
 from tidemill.server.settings import load_settings
 from tidemill.spark.functions import FunctionRaised
-from tidemill.spark.kernels import fill_fragments, write_view_fragments
+from tidemill.spark.kernels import fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
+from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
 
 
 class InlineStageExecutor:
@@ -45,17 +55,24 @@ class InlineStageExecutor:
         self._scratch_root = scratch_root
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
-        return self._run(fill_fragments, stage, watch)
+        return self._run(fill_fragments, stage, watch, stage.work)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
-        parts: list[ViewFragments] = self._run(write_view_fragments, stage, watch)
+        parts: list[ViewFragments] = self._run(write_view_fragments, stage, watch, stage.work)
         return parts[0]
 
-    def _run(self, kernel: Callable[..., list[Any]], stage: Any, watch: StageWatch) -> list[Any]:
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
+        parts: list[ViewFragments] = self._run(write_table_fragments, stage, watch, stage.partitions)
+        fragments = tuple(fragment for part in parts for fragment in part.fragments)
+        return ViewFragments(fragments, sum(part.rows for part in parts))
+
+    def _run(
+        self, kernel: Callable[..., list[Any]], stage: Any, watch: StageWatch, work: Sequence[Any]
+    ) -> list[Any]:
         scratch = StageScratch(self._scratch_root)
         watch.check()
         try:
-            return kernel(stage, stage.work, TaskReport(scratch.location))
+            return kernel(stage, work, TaskReport(scratch.location))
         except FunctionRaised as raised:
             failure = raised.failure
             raise RowFailed(
@@ -124,10 +141,10 @@ class Engine:
         self.settings = load_settings(root=root, database_url=database_url)
         self.lake = open_lake(self.settings)
         self.operations = build_operations(self.lake, AbsentWorker(), lambda: None)
-        self.executor = executor or InlineStageExecutor(str(self.settings.job_files / "stages"))
+        self.executor = executor or InlineStageExecutor(f"{self.settings.job_files}/stages")
         self.publisher = MortalPublisher(LancePublisher(self.lake.versions, self.lake.data))
         self.checkpoints = LanceCheckpoints(
-            str(self.settings.job_files / "checkpoints"), self.lake.data, self.lake.sources
+            f"{self.settings.job_files}/checkpoints", self.lake.data, self.lake.sources
         )
         self.worker = self.new_worker("first")
 
@@ -137,8 +154,17 @@ class Engine:
             lake.store,
             owner,
             policy or LeasePolicy(),
-            BackfillRunner(lake.store, lake.assessor, self.executor, self.publisher, self.checkpoints),
-            RefreshRunner(lake.store, lake.assessor, lake.sources, self.executor, self.publisher),
+            {
+                BackfillRequest: BackfillRunner(
+                    lake.store, lake.assessor, self.executor, self.publisher, self.checkpoints
+                ),
+                RefreshRequest: RefreshRunner(
+                    lake.store, lake.assessor, lake.sources, self.executor, self.publisher
+                ),
+                IndexRequest: IndexRunner(
+                    lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)
+                ),
+            },
         )
 
     def close(self) -> None:
@@ -147,6 +173,13 @@ class Engine:
     def create_table(self, name: str, rows: pa.Table) -> TableIdent:
         ident = TableIdent(NamespacePath(), name)
         self.operations.tables.create(LOCAL_CALLER, ident, rows.to_reader(), CreateMode.CREATE, {})
+        return ident
+
+    def create_foreign_table(self, name: str, rows: pa.Table) -> TableIdent:
+        """As a client writes one into a declared place: without stable row ids."""
+        ident = TableIdent(NamespacePath(), name)
+        table = self.operations.tables.declare(LOCAL_CALLER, ident, {})
+        lance.write_dataset(rows, table.location)
         return ident
 
     def append(self, ident: TableIdent, rows: pa.Table) -> None:
@@ -159,10 +192,10 @@ class Engine:
         namespace = CommittingNamespace(self.lake.versions, table)
         return lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
 
-    def rows(self, ident: TableIdent, **query: Any) -> pa.Table:
-        return self.operations.rows.query(LOCAL_CALLER, ident, TableQuery(**query))
+    def rows(self, ident: TableIdent, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.open(ident).to_table(columns=None if columns is None else list(columns))
 
-    def declare(self, ident: TableIdent, name: str, function: Function, *inputs: str) -> None:
+    def declare(self, ident: TableIdent, name: str, function: Function | SqlExpression, *inputs: str) -> None:
         self.operations.columns.declare(LOCAL_CALLER, ident, [ColumnDeclaration(name, function, inputs)])
 
     def backfill(self, ident: TableIdent, column: str, **request: Any) -> Job:
@@ -174,7 +207,6 @@ class Engine:
     def create_view(
         self, name: str, source: TableIdent, function: Function | None, **query: Any
     ) -> TableIdent:
-        ident = TableIdent(NamespacePath(), name)
         kind = ViewKind.QUERY if function is None else ViewKind.CHUNKER
         asked = SourceQuery(source.levels, **query)
         with self.lake.store.transaction() as tx:
@@ -182,6 +214,10 @@ class Engine:
         schema = self.lake.data.schema(table, None)
         projected = self.lake.sources.project(table, frozen(asked, schema) if function is None else asked)
         definition = ViewDefinition(kind, asked, "{}", view_output(kind, projected, function), function)
+        return self.define_view(name, definition)
+
+    def define_view(self, name: str, definition: ViewDefinition) -> TableIdent:
+        ident = TableIdent(NamespacePath(), name)
         self.operations.views.create(LOCAL_CALLER, ident, definition)
         return ident
 

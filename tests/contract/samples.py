@@ -42,7 +42,8 @@ def a_namespace(*levels: str, **properties: str) -> Namespace:
 
 def a_table(*levels: str, **changes: Any) -> Table:
     table_id = uuid4()
-    return Table(table_id, ident(*levels), f"/warehouse/{table_id}", **changes)
+    values: dict[str, Any] = {"location": f"/warehouse/{table_id}"}
+    return Table(table_id, ident(*levels), **(values | changes))
 
 
 def a_version(table_id: UUID, version: int, **changes: Any) -> TableVersion:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from tests.contract.samples import a_column, a_view, stored_table
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
-from tidemill.jobs.model.derived import SourceQuery, ViewKind
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewColumn, ViewKind
 from tidemill.jobs.ports import JobStore
 
 
@@ -104,3 +107,82 @@ def test_the_views_of_a_source_are_listed(store: JobStore) -> None:
             tx.derived.add_view(a_view(table.table_id, source_id))
         listed = {view.view_id for view in tx.derived.list_views_of(source)}
     assert listed == {tables[0].table_id, tables[1].table_id}
+
+
+def test_siblings_are_found_by_each_of_their_names(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    siblings = (ColumnOutput("w", "width"), ColumnOutput("h", "height"))
+    column = replace(a_column(table.table_id, "w"), siblings=siblings)
+    with store.transaction() as tx:
+        tx.derived.add_column(column)
+        assert tx.derived.find_column(table.table_id, "h") == column
+        assert tx.derived.find_column(table.table_id, "w") == column
+
+
+def test_a_removed_column_takes_its_coverage_along(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    column, other = a_column(table.table_id, "caption"), a_column(table.table_id, "other")
+    with store.transaction() as tx:
+        for added in (column, other):
+            tx.derived.add_column(added)
+            tx.coverage.put(added.column_id, Coverage("d"))
+        tx.derived.remove_column(table.table_id, "caption")
+        tx.derived.remove_column(table.table_id, "caption")
+        assert list(tx.derived.list_columns(table.table_id)) == [other]
+        assert tx.coverage.find(column.column_id, "d") is None
+        assert tx.coverage.find(other.column_id, "d") is not None
+        tx.derived.add_column(a_column(table.table_id, "caption"))
+
+
+def test_a_column_gets_another_function_and_keeps_its_id(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    changed = replace(column, function_digest=f"sha256:{'b' * 64}", inputs=("length",))
+    with store.transaction() as tx:
+        tx.derived.add_column(column)
+        tx.derived.replace_function(changed)
+        assert tx.derived.find_column(table.table_id, "caption") == changed
+
+
+def test_a_renamed_column_is_followed_by_what_reads_it(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    siblings = (ColumnOutput("w", "width"), ColumnOutput("h", "height"))
+    size = replace(a_column(table.table_id, "w"), siblings=siblings)
+    area = replace(a_column(table.table_id, "area"), inputs=("w", "h"))
+    with store.transaction() as tx:
+        tx.derived.add_column(size)
+        tx.derived.add_column(area)
+        tx.derived.rename_column(table.table_id, "w", "wide")
+        renamed = tx.derived.find_column(table.table_id, "h")
+        reader = tx.derived.find_column(table.table_id, "area")
+    assert renamed is not None
+    assert (renamed.column_id, renamed.name, renamed.names) == (size.column_id, "wide", ("wide", "h"))
+    assert reader == replace(area, inputs=("wide", "h"))
+
+
+def test_all_views_are_listed(store: JobStore) -> None:
+    views = [a_view(stored_table(store, "shop", name).table_id, uuid4()) for name in ("a", "b")]
+    with store.transaction() as tx:
+        for view in views:
+            tx.derived.add_view(view)
+        listed = tx.derived.list_views()
+    assert sorted(listed, key=lambda view: view.view_id) == sorted(views, key=lambda view: view.view_id)
+
+
+def test_a_view_with_function_columns_comes_back_as_it_was_added(store: JobStore) -> None:
+    table = stored_table(store, "shop", "view")
+    view = a_view(
+        table.table_id,
+        uuid4(),
+        query=SourceQuery(("orders",), {"a": "b"}, "x > 1", limit=7, offset=2),
+        output=pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], metadata={"m": "n"}),
+        columns=(ViewColumn("y", f"sha256:{'b' * 64}", ("text",)),),
+        partition_by="key",
+    )
+    with store.transaction() as tx:
+        tx.derived.add_view(view)
+        found = tx.derived.find_view(view.view_id)
+    assert found == view
+    assert found is not None
+    assert found.output is not None
+    assert found.output.equals(view.output, check_metadata=True)

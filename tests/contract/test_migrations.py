@@ -13,9 +13,15 @@ from tests.contract.samples import a_namespace
 from tidemill.errors import Unavailable
 from tidemill.store.engine import open_store
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
-from tidemill.store.schema import metadata, schema_migrations
+from tidemill.store.schema import functions, metadata, schema_migrations
 
-INDEXES = {"jobs_active_subject", "jobs_idempotency", "jobs_waiting", "materialized_views_source"}
+INDEXES = {
+    "functions_version",
+    "jobs_active_subject",
+    "jobs_idempotency",
+    "jobs_waiting",
+    "materialized_views_source",
+}
 
 
 @pytest.fixture
@@ -102,6 +108,21 @@ def test_the_indexes_that_arbitrate_are_there(new_url: str, engine: Engine) -> N
     migrated = inspect(engine)
     indexes = {index["name"] for name in metadata.tables for index in migrated.get_indexes(name)}
     assert indexes >= INDEXES
+
+
+def test_what_was_there_before_jobs_could_be_paused_is_kept(new_url: str, engine: Engine) -> None:
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[:2])
+        for digest, name, at in (("b", "f", 1), ("a", "f", 1), ("c", "f", 9), ("d", "g", 5)):
+            connection.exec_driver_sql(
+                "INSERT INTO functions (digest, name, envelope, registered_by, registered_at)"
+                f" VALUES ('{digest}', '{name}', '', 'ada', {at})"
+            )
+    open_store(new_url).close()
+    with engine.begin() as connection:
+        query = select(functions.c.digest, functions.c.version).order_by("digest")
+        found = {row.digest: row.version for row in connection.execute(query)}
+    assert found == {"a": 1, "b": 2, "c": 3, "d": 1}
 
 
 def columns(migrated: Inspector, table: str) -> dict[str, tuple[type, bool]]:

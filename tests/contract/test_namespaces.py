@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.contract.samples import ALL, ROOT, a_namespace, a_table, path
@@ -101,19 +99,6 @@ def test_children_are_listed_in_pages_that_neither_repeat_nor_skip(store: JobSto
 def test_listing_the_children_of_a_missing_namespace_is_refused(store: JobStore) -> None:
     with store.transaction() as tx, pytest.raises(NamespaceNotFound):
         tx.namespaces.list_children(path("shop"), ALL)
-
-
-def test_properties_are_replaced_as_a_whole(store: JobStore) -> None:
-    shop = a_namespace("shop", owner="ada", kept="no")
-    with store.transaction() as tx:
-        tx.namespaces.add(shop)
-        tx.namespaces.set_properties(replace(shop, properties={"owner": "bob"}))
-        assert tx.namespaces.get(shop.path).properties == {"owner": "bob"}
-
-
-def test_setting_properties_of_a_missing_namespace_is_refused(store: JobStore) -> None:
-    with store.transaction() as tx, pytest.raises(NamespaceNotFound):
-        tx.namespaces.set_properties(a_namespace("shop"))
 
 
 def test_a_removed_namespace_is_gone_and_its_name_is_free(store: JobStore) -> None:

@@ -112,7 +112,7 @@ def test_many_may_register_the_same_function(store: JobStore) -> None:
     )
     assert list(outcomes) == [None] * 8
     with store.transaction() as tx:
-        assert list(tx.functions.list_all()) == [function]
+        assert [item.function for item in tx.functions.list_registered()] == [function]
 
 
 def test_of_many_submitters_for_a_subject_exactly_one_wins(store: JobStore) -> None:

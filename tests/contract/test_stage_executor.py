@@ -12,10 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.engine import Engine, InlineStageExecutor, chunker_function, column_function, succeeded
+from tests.geneva import geneva_column, geneva_rows
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.jobs.errors import JobCancelled
+from tidemill.jobs.model.derived import SourceQuery, ViewKind
 from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.operations.columns import SqlExpression
+from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.ports import StageExecutor
 from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.fan_out import through_arrow, through_rdd
@@ -123,6 +127,36 @@ def test_a_chunker_reads_the_column_and_not_an_alias_of_the_same_name(engine: En
     succeeded(engine.refresh(view))
     rows = engine.rows(view).to_pylist()
     assert sorted((row["n"], row["odd name"]) for row in rows) == [(1, 100), (2, 200)]
+
+
+def test_a_geneva_function_is_opened_where_it_runs(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 10))
+    engine.declare(table, "y", geneva_column("scaled", pa.float32()), "x")
+    succeeded(engine.backfill(table, "y"))
+    assert engine.rows(table)["y"].to_pylist() == [x * 0.5 for x in range(10)]
+
+
+def test_an_expression_is_evaluated_by_the_scan(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 10))
+    engine.append(table, numbers(10, 10))
+    engine.declare(table, "y", SqlExpression("x * 2"))
+    assert succeeded(engine.backfill(table, "y", where="x >= 5"))["rows_computed"] == 15
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 5
+    assert sorted(engine.rows(table)["y"].to_pylist()) == [x * 2 for x in range(20)]
+
+
+def test_a_table_function_runs_once_for_each_partition(engine: Engine) -> None:
+    keys = pa.table({"key": [f"k{n % 7}" for n in range(70)]})
+    table = engine.create_table("t", keys)
+    function = geneva_rows("counts", FunctionKind.TABLE)
+    definition = ViewDefinition(
+        ViewKind.UDTF, SourceQuery(table.levels), "{}", function.output, function, partition_by="key"
+    )
+    view = engine.define_view("v", definition)
+    assert succeeded(engine.refresh(view))["rows_written"] == 7
+    assert {row["key"]: row["rows"] for row in engine.rows(view).to_pylist()} == {
+        f"k{n}": 10 for n in range(7)
+    }
 
 
 def test_progress_reaches_the_total(engine: Engine) -> None:

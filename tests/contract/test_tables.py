@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -24,8 +26,10 @@ from tests.contract.samples import (
     stored_table,
     submitted,
 )
+from tests.contract.threads import together
 from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
-from tidemill.catalog.model.tables import MAIN_BRANCH, Page, TableKind
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.state import JobState
@@ -201,3 +205,126 @@ def test_finished_jobs_of_a_removed_table_stay_as_history(store: JobStore) -> No
         assert tx.jobs.get(job.job_id).table == table.ident
         assert len(tx.events.list_after(job.job_id, 0)) == 1
         assert tx.leases.claim("worker", NOTHING) is None
+
+
+def test_a_renamed_table_keeps_everything_but_its_name(store: JobStore) -> None:
+    table, view = stored_table(store, "shop", "orders"), stored_table(store, "shop", "view")
+    column, definition = a_column(table.table_id, "caption"), a_view(view.table_id, table.table_id)
+    with store.transaction() as tx:
+        tx.namespaces.add(a_namespace("archive"))
+        tx.versions.add(a_version(table.table_id, 1))
+        tx.derived.add_column(column)
+        tx.derived.add_view(definition)
+        tx.coverage.put(column.column_id, Coverage("d", 1, BitMap64([1])))
+    with store.transaction() as tx:
+        tx.tables.rename(table.table_id, ident("archive", "old"))
+    with store.transaction() as tx:
+        found = tx.tables.get(ident("archive", "old"))
+        assert found == replace(table, ident=ident("archive", "old"))
+        assert tx.tables.find_by_id(table.table_id) == found
+        assert tx.tables.find(table.ident) is None
+        assert tx.versions.find_latest(table.table_id, MAIN_BRANCH) is not None
+        assert tx.derived.find_column(table.table_id, "caption") == column
+        assert tx.derived.list_views_of(table.table_id) == [definition]
+        assert tx.coverage.find(column.column_id, "d") is not None
+
+
+def test_jobs_follow_their_table_to_its_new_name(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    running = submitted(store, table_id=table.table_id, table=table.ident)
+    lease = lease_of(claimed(store))
+    other = submitted(store)
+    with store.transaction() as tx:
+        tx.tables.rename(table.table_id, ident("orders"))
+    with store.transaction() as tx:
+        tx.leases.check(lease)
+        assert tx.jobs.get(running.job_id).table == ident("orders")
+        assert tx.jobs.get(running.job_id).state is JobState.RUNNING
+        assert tx.jobs.get(other.job_id).table == other.table
+
+
+def test_a_table_is_not_renamed_to_a_taken_name(store: JobStore) -> None:
+    table, taken = stored_table(store, "shop", "orders"), stored_table(store, "shop", "taken")
+    with store.transaction() as tx:
+        with pytest.raises(TableAlreadyExists):
+            tx.tables.rename(table.table_id, taken.ident)
+        assert tx.tables.get(table.ident) == table
+        assert tx.tables.get(taken.ident) == taken
+
+
+def test_a_table_is_not_renamed_into_a_missing_namespace(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    with store.transaction() as tx, pytest.raises(NamespaceNotFound):
+        tx.tables.rename(table.table_id, ident("nowhere", "orders"))
+
+
+def test_a_table_that_is_gone_is_not_renamed(store: JobStore) -> None:
+    with store.transaction() as tx, pytest.raises(TableNotFound):
+        tx.tables.rename(uuid4(), ident("orders"))
+
+
+def test_two_tables_that_are_renamed_to_one_name_at_once_do_not_both_get_it(store: JobStore) -> None:
+    tables = [stored_table(store, "shop", name) for name in "ab"]
+
+    def rename(table: Table) -> TableIdent:
+        with store.transaction() as tx:
+            tx.tables.rename(table.table_id, ident("shop", "wanted"))
+        return table.ident
+
+    outcomes = together(*(partial(rename, table) for table in tables))
+    assert sorted(isinstance(outcome, TableAlreadyExists) for outcome in outcomes) == [False, True]
+
+
+def test_properties_are_replaced_as_a_whole(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    with store.transaction() as tx:
+        tx.tables.set_properties(table.table_id, {"owner": "ada", "kept": "no"})
+        tx.tables.set_properties(table.table_id, {"owner": "bob"})
+        assert tx.tables.get(table.ident).properties == {"owner": "bob"}
+
+
+def test_tables_without_versions_can_be_left_out(store: JobStore) -> None:
+    for name in "abc":
+        stored_table(store, "shop", name)
+    with store.transaction() as tx:
+        tx.versions.add(a_version(tx.tables.get(ident("shop", "b")).table_id, 1))
+        tx.versions.add(a_version(tx.tables.get(ident("shop", "c")).table_id, 1, branch="dev"))
+        shop, filled = path("shop"), Declared.EXCLUDE
+        assert [table.ident.name for table in tx.tables.list_in(shop, ALL, filled)] == ["b"]
+        assert [table.ident.name for table in tx.tables.list_under(ROOT, filled)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("location", "overlaps"),
+    [
+        ("/w/a", True),
+        ("/w/a/b", True),
+        ("/w/a/b/tree/dev", True),
+        ("/w", True),
+        ("/w/a/c", False),
+        ("/w/a/b_", False),
+        ("/w/a/", False),
+        ("/W/a/b", False),
+        ("/w/_/b", False),
+        ("/w/%", False),
+        ("s3://w/a/b", False),
+    ],
+)
+def test_tables_that_share_a_place_are_found(store: JobStore, location: str, overlaps: bool) -> None:
+    table = a_table("shop", "orders", location="/w/a/b")
+    with store.transaction() as tx:
+        tx.namespaces.add(a_namespace("shop"))
+        tx.tables.add(table)
+        assert tx.tables.find_overlapping(location) == ([table] if overlaps else [])
+
+
+def test_of_two_that_take_one_place_at_once_one_sees_the_other(store: JobStore) -> None:
+    def take(name: str) -> bool:
+        with store.transaction() as tx:
+            if tx.tables.find_overlapping("/w/place"):
+                return False
+            tx.tables.add(a_table(name, location="/w/place"))
+            return True
+
+    outcomes = together(*(partial(take, name) for name in "abcd"))
+    assert (outcomes.count(True), outcomes.count(False)) == (1, 3)

@@ -84,19 +84,6 @@ def test_all_versions_are_listed_ascending(store: JobStore) -> None:
     assert [version.version for version in listed] == [2, 9, 10]
 
 
-def test_the_manifest_path_of_one_version_can_be_set(store: JobStore) -> None:
-    table = stored_table(store, "shop", "orders")
-    first, second = a_version(table.table_id, 1), a_version(table.table_id, 2)
-    with store.transaction() as tx:
-        tx.versions.add(first)
-        tx.versions.add(second)
-        tx.versions.set_manifest_path(first, "healed")
-        healed = tx.versions.find(table.table_id, MAIN_BRANCH, 1)
-        assert healed is not None
-        assert (healed.manifest_path, healed.staged_path) == ("healed", first.staged_path)
-        assert tx.versions.find(table.table_id, MAIN_BRANCH, 2) == second
-
-
 def test_a_removed_version_is_gone_and_others_stay(store: JobStore) -> None:
     table = stored_table(store, "shop", "orders")
     with store.transaction() as tx:

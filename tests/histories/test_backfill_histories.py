@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.engine import Engine, Moment, column_function, succeeded
 from tidemill.catalog.model.callers import LOCAL_CALLER
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.jobs import BackfillRequest
 
 ROWS = st.lists(st.integers(-50, 50) | st.none(), min_size=1, max_size=6)
@@ -39,7 +40,7 @@ class BackfillHistory(RuleBasedStateMachine):
         self._x: dict[int, int | None] = {}
         self._stale: set[int] = set()
         self._unsure: set[int] = set()
-        self._table = self._engine.create_table("t", self._new_rows(values))
+        self._table = self._create_table(self._new_rows(values))
         for column in ("y", "other"):
             self._engine.declare(self._table, column, column_function(tripled, pa.int64(), "x"))
 
@@ -140,6 +141,9 @@ class BackfillHistory(RuleBasedStateMachine):
     @invariant()
     def no_row_is_lost_or_doubled(self) -> None:
         assert sorted(self._engine.rows(self._table)["id"].to_pylist()) == sorted(self._x)
+
+    def _create_table(self, rows: pa.Table) -> TableIdent:
+        return self._engine.create_table("t", rows)
 
     def _found(self) -> dict[int, dict[str, Any]]:
         return {row["id"]: row for row in self._engine.rows(self._table).to_pylist()}

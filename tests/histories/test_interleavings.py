@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.stages import ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.jobs.model.stages import ColumnFile, FillColumn, RunTableFunction, ViewFragments, WriteViewRows
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor, StageWatch
 
@@ -36,6 +36,9 @@ class DisturbedExecutor:
         written = self._inner.write_view_rows(stage, watch)
         self._let_in()
         return written
+
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
+        return self._inner.run_table_function(stage, watch)
 
     def _let_in(self) -> None:
         disturb, self.disturb = self.disturb, None

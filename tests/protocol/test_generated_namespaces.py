@@ -11,11 +11,22 @@ from lance_namespace_urllib3_client.models import (
     CreateNamespaceRequest,
     DescribeNamespaceRequest,
     DropNamespaceRequest,
+    Identity,
     NamespaceExistsRequest,
 )
 
 from tests.protocol.generated import refusal
 from tests.protocol.wire import TableOnWire
+
+pytestmark = pytest.mark.operation(
+    "CreateNamespace",
+    "ListNamespaces",
+    "DescribeNamespace",
+    "DropNamespace",
+    "NamespaceExists",
+    "ListTables",
+    client="urllib3",
+)
 
 
 @pytest.fixture
@@ -166,3 +177,34 @@ def test_a_cascade_drops_everything_below(
     namespaces.drop_namespace(table.namespace, DropNamespaceRequest(behavior=behavior))
     assert table.namespace not in namespaces.list_namespaces("$").namespaces
     assert not files.exists()
+
+
+def test_properties_have_limits(namespaces: NamespaceApi, namespace: str) -> None:
+    for properties in ({str(number): "x" for number in range(1001)}, {"": "x"}, {"x": "y" * 300_000}):
+        with pytest.raises(ApiException) as raised:
+            make(namespaces, f"{namespace}$n", properties=properties)
+        assert refusal(raised) == (400, 13)
+    most = {str(number): "x" for number in range(1000)}
+    assert make(namespaces, f"{namespace}$n", properties=most).data.properties == most
+
+
+def test_a_listing_goes_on_after_a_name_that_is_gone(namespaces: NamespaceApi, namespace: str) -> None:
+    for name in ("a", "b", "c"):
+        make(namespaces, f"{namespace}${name}")
+    page = namespaces.list_namespaces(namespace, limit=2)
+    namespaces.drop_namespace(f"{namespace}$b", DropNamespaceRequest())
+    assert namespaces.list_namespaces(namespace, limit=2, page_token=page.page_token).namespaces == ["c"]
+
+
+def test_context_and_identity_are_taken_and_not_given_back(namespaces: NamespaceApi, namespace: str) -> None:
+    answer = namespaces.describe_namespace_with_http_info(
+        namespace,
+        DescribeNamespaceRequest(
+            context={"header.x-secret": "s3cret"}, identity=Identity(api_key="s3cret", auth_token="s3cret")
+        ),
+        _headers={"x-lance-ctx-secret": "s3cret", "authorization": "Bearer s3cret", "x-api-key": "s3cret"},
+    )
+    assert answer.status_code == 200
+    headers = dict(answer.headers or {})
+    assert headers["x-request-id"]
+    assert "s3cret" not in str(headers) + answer.raw_data.decode()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
-from lance_namespace_urllib3_client import ApiClient, ApiException, TableApi
+from lance_namespace_urllib3_client import ApiClient, ApiException, NamespaceApi, TableApi
 from lance_namespace_urllib3_client.models import (
     CountTableRowsRequest,
+    CreateNamespaceRequest,
     DeclareTableRequest,
     DescribeTableRequest,
     DescribeTableVersionRequest,
@@ -17,8 +21,20 @@ from lance_namespace_urllib3_client.models import (
     TableExistsRequest,
 )
 
+from tests.conftest import RunningServer
 from tests.protocol.generated import refusal
 from tests.protocol.wire import TableOnWire, some_rows, stream
+
+pytestmark = pytest.mark.operation(
+    "CreateTable",
+    "DeclareTable",
+    "DescribeTable",
+    "TableExists",
+    "ListTables",
+    "ListAllTables",
+    "DropTable",
+    client="urllib3",
+)
 
 
 @pytest.fixture
@@ -176,7 +192,9 @@ def test_a_description_has_more_if_asked_for(tables: TableApi, still: TableOnWir
         "$".join(still.levels), DescribeTableRequest(), with_table_uri=True, load_detailed_metadata=True
     )
     assert described.table_uri == f"file://{still.directory}"
-    assert described.metadata == {}
+    assert (described.metadata, described.version, described.table) == ({}, 1, "t")
+    assert described.stats is not None
+    assert (described.stats.num_deleted_rows, described.stats.num_fragments) == (0, 1)
 
 
 def test_a_table_is_described_at_a_version(tables: TableApi, table: TableOnWire) -> None:
@@ -239,3 +257,129 @@ def test_a_dropped_table_is_gone_with_its_files(tables: TableApi, table: TableOn
     assert answer.data.location == str(files)
     assert tables.list_tables(table.namespace).tables == []
     assert not files.exists()
+
+
+def test_all_tables_are_listed_with_their_full_ids(
+    tables: TableApi, generated: ApiClient, namespace: str
+) -> None:
+    NamespaceApi(generated).create_namespace(f"{namespace}$inner", CreateNamespaceRequest())
+    tables.create_table(f"{namespace}$b", stream(some_rows()))
+    tables.create_table(f"{namespace}$inner$a", stream(some_rows()))
+    tables.declare_table(f"{namespace}$inner$later", DeclareTableRequest())
+
+    def listed(delimiter: str, **options: Any) -> list[str]:
+        """Page by page, those of this test."""
+        names, token = [], None
+        while True:
+            page = tables.list_all_tables(delimiter=delimiter, limit=2, page_token=token, **options)
+            assert len(page.tables) <= 2
+            names += page.tables
+            token = page.page_token
+            if not token:
+                return [name for name in names if name.startswith(namespace)]
+
+    ids = [f"{namespace}$b", f"{namespace}$inner$a", f"{namespace}$inner$later"]
+    assert listed("$") == ids
+    assert listed(".") == [name.replace("$", ".") for name in ids]
+    assert listed("$", include_declared=False) == ids[:2]
+    assert tables.list_all_tables(limit=0).tables == []
+    assert set(ids) <= set(tables.list_all_tables(limit=-1).tables)
+
+
+def test_a_listing_goes_on_after_a_table_that_is_gone(tables: TableApi, namespace: str) -> None:
+    for name in ("a", "b", "c"):
+        tables.declare_table(f"{namespace}${name}", DeclareTableRequest())
+    page = tables.list_tables(namespace, limit=2)
+    tables.drop_table(f"{namespace}$b")
+    assert tables.list_tables(namespace, limit=2, page_token=page.page_token).tables == ["c"]
+    assert tables.list_tables(namespace, limit=0).tables == []
+    assert tables.list_tables(namespace, limit=-1).tables == ["a", "c"]
+
+
+def test_a_table_is_described_at_a_tag(tables: TableApi, table: TableOnWire) -> None:
+    path = "$".join(table.levels)
+    table.asked("tags/create", {"tag": "first", "version": 1})
+    table.insert(some_rows(4))
+    assert tables.describe_table(path, DescribeTableRequest(tag="first")).version == 1
+    for request, expected in (
+        (DescribeTableRequest(tag="nowhere"), (404, 8)),
+        (DescribeTableRequest(tag="first", version=1), (400, 13)),
+        (DescribeTableRequest(tag="first", branch="main"), (400, 13)),
+    ):
+        with pytest.raises(ApiException) as raised:
+            tables.describe_table(path, request)
+        assert refusal(raised) == expected
+
+
+def test_a_table_is_described_on_a_branch(tables: TableApi, table: TableOnWire) -> None:
+    path = "$".join(table.levels)
+    table.asked("branches/create", {"name": "dev"})
+    tables.update_table_schema_metadata(path, {"on": "dev"}, branch="dev")
+    table.asked("tags/create", {"tag": "there", "version": 2, "branch": "dev"})
+    for request in (DescribeTableRequest(branch="dev"), DescribeTableRequest(tag="there")):
+        described = tables.describe_table(path, request, load_detailed_metadata=True)
+        assert (described.version, described.metadata) == (2, {"on": "dev"})
+        assert described.location == str(table.directory)
+    assert tables.describe_table(path, DescribeTableRequest()).version == 1
+    assert tables.describe_table(path, DescribeTableRequest(branch="dev", version=1)).version == 1
+    with pytest.raises(ApiException) as raised:
+        tables.describe_table(path, DescribeTableRequest(branch="nowhere"))
+    assert refusal(raised) == (404, 22)
+
+
+def test_an_overwritten_table_has_the_properties_of_the_new_one(tables: TableApi, declared: str) -> None:
+    tables.create_table(declared, stream(some_rows()), properties=json.dumps({"team": "us"}))
+    described = tables.describe_table(declared, DescribeTableRequest())
+    assert described.properties == {"owner": "me", "team": "us"}
+    tables.create_table(declared, stream(some_rows()), mode="Overwrite", properties=json.dumps({"a": "b"}))
+    assert tables.describe_table(declared, DescribeTableRequest()).properties == {"a": "b"}
+
+
+def test_writers_that_create_one_table_at_once_do_not_both_make_it(
+    tables: TableApi, server: RunningServer, namespace: str
+) -> None:
+    def create(mode: str) -> int:
+        answer = httpx.post(
+            f"{server.url}/v1/table/{namespace}$t/create", params={"mode": mode}, content=stream(some_rows())
+        )
+        return answer.status_code
+
+    before = set((server.root / "warehouse").iterdir())
+    with ThreadPoolExecutor(6) as threads:
+        outcomes = sorted(threads.map(create, ["Create"] * 3 + ["ExistOk"] * 3))
+    assert outcomes.count(200) >= 1
+    assert set(outcomes) <= {200, 409}
+    assert outcomes.count(409) <= 3
+    assert len(set((server.root / "warehouse").iterdir()) - before) == 1
+    assert count(tables, f"{namespace}$t") == 3
+
+
+def test_read_your_writes_headers_are_accepted(still: TableOnWire) -> None:
+    headers = {
+        "x-lancedb-min-timestamp": "2026-01-01T00:00:00Z",
+        "x-lancedb-min-version": "1",
+        "x-lance-ctx-trace": "abc",
+    }
+    answer = still.post("describe", {"context": {"trace": "abc"}}, headers=headers)
+    assert (answer.status_code, answer.json()["version"]) == (200, 1)
+    assert "abc" not in str(answer.headers)
+
+
+@pytest.mark.parametrize("vend", [None, True, False])
+def test_credentials_may_be_asked_for_or_not(tables: TableApi, still: TableOnWire, vend: bool | None) -> None:
+    described = tables.describe_table("$".join(still.levels), DescribeTableRequest(vend_credentials=vend))
+    assert described.storage_options is None
+
+
+def test_writers_that_fill_one_declared_table_at_once_do_not_both_do_it(
+    tables: TableApi, server: RunningServer, declared: str
+) -> None:
+    def create(mode: str) -> int:
+        url = f"{server.url}/v1/table/{declared}/create"
+        return httpx.post(url, params={"mode": mode}, content=stream(some_rows())).status_code
+
+    with ThreadPoolExecutor(6) as threads:
+        outcomes = list(threads.map(create, ["Create", "ExistOk"] * 3))
+    assert set(outcomes) <= {200, 409}
+    assert set(outcomes[1::2]) == {200}
+    assert (count(tables, declared), len(tables.list_table_versions(declared).versions)) == (3, 1)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
+import lance
 import lancedb
 import pytest
+from lance.namespace import RestNamespace
+from lancedb import query
 from lancedb.remote.db import RemoteDBConnection
-from lancedb.remote.errors import HttpError
 from lancedb.remote.table import RemoteTable
 
 from tests.conftest import RunningServer
 from tests.protocol.wire import some_rows
+
+# Its own annotations take every default for a missing argument.
+asked: Any = query
 
 
 @pytest.fixture
@@ -100,7 +107,102 @@ def test_a_missing_table_is_not_found(database: RemoteDBConnection) -> None:
         database.open_table("nowhere")
 
 
-def test_what_is_not_served_is_said(remote: RemoteTable) -> None:
-    with pytest.raises(HttpError, match="DeleteFromTable is not supported yet"):
-        remote.delete("id = 1")
-    assert remote.count_rows() == 5
+def found_ids(found: Any) -> list[int]:
+    return [row["id"] for row in found.to_list()]
+
+
+@pytest.mark.operation("UpdateTable", client="remote")
+def test_rows_are_updated(remote: RemoteTable) -> None:
+    done = remote.update(where="id > 3", values={"text": "it's new"})
+    assert (done.rows_updated, done.version) == (2, 2)
+    assert remote.count_rows("text = 'it''s new'") == 2
+    assert remote.update(values_sql={"id": "id * 10"}).rows_updated == 5
+    assert remote.count_rows("id >= 10") == 5
+
+
+@pytest.mark.operation("DeleteFromTable", client="remote")
+def test_rows_are_deleted(remote: RemoteTable) -> None:
+    done: Any = remote.delete("id = 1")
+    assert (done.num_deleted_rows, done.version) == (1, 2)
+    assert remote.count_rows() == 4
+
+
+@pytest.mark.operation("MergeInsertIntoTable", client="remote")
+def test_rows_are_merged(remote: RemoteTable) -> None:
+    merge = remote.merge_insert("id").when_matched_update_all(where="target.id < 5")
+    done = merge.when_not_matched_insert_all().execute(some_rows(4, 3))
+    assert (done.num_updated_rows, done.num_inserted_rows, done.version) == (1, 1, 2)
+    keys = remote.merge_insert(["id", "text"]).when_not_matched_insert_all()
+    done = keys.when_not_matched_by_source_delete("id > 5").execute(
+        some_rows(1, 1), timeout=timedelta(seconds=30)
+    )
+    assert (done.num_deleted_rows, remote.count_rows()) == (1, 5)
+
+
+@pytest.mark.operation("QueryTable", client="remote")
+def test_several_vectors_are_searched_for_at_once(remote: RemoteTable) -> None:
+    found = remote.search([[1.0, 0.0], [5.0, 0.0]]).limit(1).to_list()
+    assert [(row["query_index"], row["id"]) for row in found] == [(0, 1), (1, 5)]
+
+
+@pytest.mark.operation("QueryTable", client="remote")
+def test_options_of_vector_searches_have_their_effect(remote: RemoteTable) -> None:
+    near = remote.search([1.0, 0.0])
+    assert found_ids(near.distance_range(1.0, 10.0)) == [2, 3, 4]
+    assert found_ids(remote.search([1.0, 0.0]).where("id > 2", prefilter=False).limit(3)) == [3]
+    assert found_ids(remote.search([1.0, 0.0]).limit(2).offset(1)) == [2, 3]
+    chosen = (
+        remote.search([1.0, 0.0]).distance_type("dot").nprobes(3).refine_factor(2).select({"id": "id * 2"})
+    )
+    assert found_ids(chosen.limit(1)) == [10]
+    assert remote.search([1.0, 0.0]).with_row_id(True).limit(1).to_list()[0]["_rowid"] == 0
+
+
+@pytest.mark.operation("QueryTable", client="remote")
+def test_text_is_searched(remote: RemoteTable) -> None:
+    def text(words: Any) -> list[int]:
+        return sorted(found_ids(remote.search(words, query_type="fts").limit(10)))
+
+    assert text(asked.MatchQuery("row 3", "text")) == [1, 2, 3, 4, 5]
+    assert text(asked.MatchQuery("row 3", "text", operator=asked.FullTextOperator.AND)) == [3]
+    assert text(asked.PhraseQuery("row 4", "text")) == [4]
+    assert text(asked.MultiMatchQuery("2", ["text"])) == [2]
+    assert text(asked.BoostQuery(asked.MatchQuery("2 3", "text"), asked.MatchQuery("3", "text"))) == [2, 3]
+    both = asked.BooleanQuery(
+        [
+            (asked.Occur.MUST, asked.MatchQuery("row", "text")),
+            (asked.Occur.MUST_NOT, asked.MatchQuery("1 2", "text")),
+        ]
+    )
+    assert text(both) == [3, 4, 5]
+
+
+@pytest.mark.operation("QueryTable", client="remote")
+def test_rows_are_put_in_order_and_taken(remote: RemoteTable) -> None:
+    order = [asked.ColumnOrdering(column_name="id", ascending=False, nulls_first=True)]
+    assert found_ids(remote.search().order_by(order).limit(2)) == [5, 4]
+    assert found_ids(remote.take_offsets([2])) == [3]
+    assert found_ids(remote.take_row_ids([4])) == [5]
+
+
+@pytest.mark.operation("ExplainTableQueryPlan", "AnalyzeTableQueryPlan", client="remote")
+def test_plans_are_shown(remote: RemoteTable) -> None:
+    assert "KNNVectorDistance" in remote.search([1.0, 0.0]).limit(2).explain_plan(True)
+    assert "output_rows=2" in remote.search([1.0, 0.0]).limit(2).analyze_plan()
+
+
+@pytest.mark.operation("InsertIntoTable", "UpdateTable", "DeleteFromTable", client="remote")
+@pytest.mark.operation("MergeInsertIntoTable", "QueryTable", "CountTableRows", client="remote")
+def test_a_branch_is_changed_alone(
+    database: RemoteDBConnection, remote: RemoteTable, server: RunningServer
+) -> None:
+    rest = RestNamespace(uri=server.url)
+    lance.dataset(namespace_client=rest, table_id=[remote.name]).create_branch("dev")
+    dev = database.open_table(remote.name, branch="dev")
+    dev.add(some_rows(6))
+    dev.update(where="id = 1", values={"text": "dev"})
+    dev.delete("id = 2")
+    dev.merge_insert("id").when_not_matched_insert_all().execute(some_rows(20, 1))
+    assert found_ids(dev.search([20.0, 0.0]).limit(1)) == [20]
+    assert (dev.count_rows(), dev.count_rows("text = 'dev'")) == (8, 1)
+    assert (remote.count_rows(), remote.count_rows("text = 'dev'"), remote.version) == (5, 0, 1)

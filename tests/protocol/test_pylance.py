@@ -22,6 +22,8 @@ from lance_namespace.errors import TableAlreadyExistsError, TableNotFoundError
 from tests.conftest import RunningServer
 from tests.protocol.wire import TableOnWire, final_name, some_rows
 
+operation = pytest.mark.operation
+
 Change = Callable[[lance.LanceDataset], Any]
 
 CHANGES: dict[str, Change] = {
@@ -65,26 +67,31 @@ def numbers_in_storage(dataset: lance.LanceDataset) -> list[int]:
     return [version["version"] for version in dataset.versions()]
 
 
+@operation("DeclareTable", "CreateTableVersion", client="pylance")
 def test_a_table_is_created(rest: RestNamespace, table_id: list[str]) -> None:
     assert opened(rest, table_id).to_table() == some_rows()
 
 
+@operation("DeclareTable", client="pylance")
 def test_creating_it_again_is_refused(rest: RestNamespace, table_id: list[str]) -> None:
     with pytest.raises(TableAlreadyExistsError):
         write(rest, table_id, some_rows(9), "create")
     assert opened(rest, table_id).to_table() == some_rows()
 
 
+@operation("DescribeTable", "ListTableVersions", "CreateTableVersion", client="pylance")
 def test_rows_are_appended(rest: RestNamespace, table_id: list[str]) -> None:
     dataset = write(rest, table_id, some_rows(4), "append")
     assert (dataset.version, opened(rest, table_id).to_table()["id"].to_pylist()) == (2, [1, 2, 3, 4, 5, 6])
 
 
+@operation("DescribeTable", "ListTableVersions", "CreateTableVersion", client="pylance")
 def test_an_overwrite_may_change_the_schema(rest: RestNamespace, table_id: list[str]) -> None:
     write(rest, table_id, pa.table({"other": ["x"]}), "overwrite")
     assert opened(rest, table_id).to_table().to_pydict() == {"other": ["x"]}
 
 
+@operation("DescribeTableVersion", client="pylance")
 def test_older_versions_can_be_read(rest: RestNamespace, table_id: list[str]) -> None:
     write(rest, table_id, some_rows(4), "append")
     write(rest, table_id, some_rows(7), "overwrite")
@@ -98,16 +105,19 @@ def test_a_tag_names_a_version(rest: RestNamespace, table_id: list[str]) -> None
     assert opened(rest, table_id, "first").count_rows() == 3
 
 
+@operation("DescribeTableVersion", client="pylance")
 def test_a_version_that_does_not_exist_cannot_be_opened(rest: RestNamespace, table_id: list[str]) -> None:
     with pytest.raises((ValueError, OSError), match="99"):
         opened(rest, table_id, 99)
 
 
+@operation("DescribeTable", client="pylance")
 def test_a_table_that_does_not_exist_cannot_be_opened(rest: RestNamespace, namespace: str) -> None:
     with pytest.raises(TableNotFoundError):
         opened(rest, [namespace, "nowhere"])
 
 
+@operation("DescribeTable", "ListTableVersions", "CreateTableVersion", client="pylance")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_through_a_handle_are_commits_of_the_catalog(
     rest: RestNamespace, table_id: list[str], change: Change
@@ -119,6 +129,7 @@ def test_changes_through_a_handle_are_commits_of_the_catalog(
     assert catalog == numbers_in_storage(opened(rest, table_id)) == [1, 2, 3]
 
 
+@operation("DescribeTable", "ListTableVersions", "CreateTableVersion", client="pylance")
 def test_compaction_commits_through_the_catalog(rest: RestNamespace, table_id: list[str]) -> None:
     for first in (4, 7, 10):
         write(rest, table_id, some_rows(first), "append")
@@ -129,6 +140,7 @@ def test_compaction_commits_through_the_catalog(rest: RestNamespace, table_id: l
     assert opened(rest, table_id).to_table()["id"].to_pylist() == list(range(1, 13))
 
 
+@operation("ListTableVersions", client="pylance")
 def test_the_catalog_knows_what_is_in_storage(
     rest: RestNamespace, table_id: list[str], http: httpx.Client
 ) -> None:
@@ -143,6 +155,7 @@ def test_the_catalog_knows_what_is_in_storage(
     assert manifests.keys() == {final_name(number) for number in numbers_in_storage(dataset)}
 
 
+@operation("DescribeTableVersion", "ListTableVersions", client="pylance")
 def test_the_latest_version_is_described_as_it_is_listed(rest: RestNamespace, table_id: list[str]) -> None:
     write(rest, table_id, some_rows(4), "append")
     listed = rows_of_the_catalog(rest, table_id)
@@ -152,6 +165,7 @@ def test_the_latest_version_is_described_as_it_is_listed(rest: RestNamespace, ta
     assert [TableVersion(**first), TableVersion(**latest)] == listed
 
 
+@operation("CreateNamespace", "ListNamespaces", "ListTables", client="pylance")
 @pytest.mark.parametrize(
     "name", ["with space", "a+b", "a/b", "100%", "größe", "表", "a&b?c=d#e", "x.y", "🌊"]
 )
@@ -165,6 +179,7 @@ def test_any_name_can_be_used(rest: RestNamespace, namespace: str, name: str) ->
     assert rest.list_tables(ListTablesRequest(id=levels[:2])).tables == [name]
 
 
+@operation("CreateNamespace", "ListNamespaces", "ListTables", client="pylance")
 @pytest.mark.parametrize("delimiter", [".", "$", "::"])
 def test_any_delimiter_can_be_used(server: RunningServer, namespace: str, delimiter: str) -> None:
     rest = RestNamespace(uri=server.url, delimiter=delimiter)

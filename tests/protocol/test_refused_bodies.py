@@ -87,6 +87,38 @@ def test_a_body_that_is_no_object_is_refused(unchanged: TableOnWire, action: str
 
 
 @pytest.mark.parametrize("action", JSON_ACTIONS)
+def test_a_body_that_is_too_deep_or_holds_what_is_no_text_is_refused(
+    unchanged: TableOnWire, action: str
+) -> None:
+    deep = b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}"
+    for body in (deep, b'{"id": ["\\ud800", "t"]}', b'{"a": 1e999}', b'{"a": Infinity}'):
+        check_refusal(unchanged.post(action, content=body), 400, 13, "body")
+
+
+@pytest.mark.parametrize(
+    "token", ["%00", "%ff", "%ED%A0%80", "%F0%9F%98%80", "x" * 5000, "' OR 1=1 --", "-1"]
+)
+@pytest.mark.parametrize(
+    "target", ["GET /v1/table", "GET /v1/namespace/still/list", "GET /v1/namespace/still/table/list"]
+)
+def test_a_page_token_that_nobody_gave_out_is_the_callers_fault(
+    server: RunningServer, still: TableOnWire, target: str, token: str
+) -> None:
+    method, path = target.split()
+    status, body = raw(server, method, f"{path}?limit=1&page_token={token.replace(' ', '+')}")
+    assert status in (200, 400), body
+    assert status == 200 or type(body["code"]) is int
+
+
+@pytest.mark.parametrize(
+    ("levels", "status"), [(["n" * 255], 404), (["n" * 256], 400), (["n"] * 16, 404), (["n"] * 17, 400)]
+)
+def test_ids_have_sixteen_levels_of_255_bytes(server: RunningServer, levels: list[str], status: int) -> None:
+    answered, body = raw(server, "POST", f"/v1/namespace/{'$'.join(levels)}/describe", b"{}")
+    assert answered == status, body
+
+
+@pytest.mark.parametrize("action", JSON_ACTIONS)
 def test_an_id_that_is_not_the_paths_is_refused(unchanged: TableOnWire, action: str) -> None:
     for other in (["still", "other"], ["t"], [], ["still", "t", "t"], "still$t", [1, 2]):
         check_refusal(unchanged.post(action, {"id": other}), 400, 13, "id")

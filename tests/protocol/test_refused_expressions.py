@@ -24,6 +24,13 @@ EXPRESSIONS = {
     "an open parenthesis": "(id = 1",
     "a parenthesis too many": "id = 1)",
     "an open quote": "text = 'open",
+    "a hidden comment": "`'` = 1 -- '",
+    "a text in dollars": "text = $$'$$ OR 1=1 -- '",
+    "a placeholder": "id = $1",
+    "a clause": "id = 1 LIMIT 1",
+    "two values": "id = 1 2",
+    "a way out": "1=1) OR (1=1",
+    "nested chains": "(" * 40 + "true" + ("=true" * 20 + ")") * 40,
     "nothing": "   ",
     "a NUL": "id = 1\x00",
 }

@@ -27,9 +27,6 @@ def interrupt(table: TableOnWire, database: Path, version: int) -> Path:
         (staged,) = connection.execute(
             "SELECT staged_path FROM table_versions WHERE manifest_path = ?", (key_of(final),)
         ).fetchone()
-        connection.execute(
-            "UPDATE table_versions SET manifest_path = staged_path WHERE manifest_path = ?", (key_of(final),)
-        )
     return final.rename(f"/{staged}")
 
 

@@ -182,7 +182,9 @@ def test_a_value_of_the_wrong_kind_is_refused_by_field(
 
 
 def test_another_branch_is_not_the_main_one(staged: Path, unchanged: TableOnWire) -> None:
-    check_refusal(unchanged.post("version/create", commit_body(2, staged, branch="dev")), 404, 22)
+    check_refusal(
+        unchanged.post("version/create", commit_body(2, staged, branch="dev")), 400, 13, "manifest_path"
+    )
 
 
 def test_a_version_of_a_missing_table_is_refused(staged: Path, unchanged: TableOnWire) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Table
 from tidemill.errors import ErrorCode, TidemillError
 
 
@@ -54,6 +55,21 @@ class TableHasNoData(TidemillError):
         self.table = table
 
 
+class InvalidTableState(TidemillError):
+    code = ErrorCode.INVALID_TABLE_STATE
+
+    def __init__(self, table: TableIdent, problem: str) -> None:
+        super().__init__(f"Table {table}: {problem}")
+
+
+class LocationInUse(TidemillError):
+    code = ErrorCode.TABLE_ALREADY_EXISTS
+
+    def __init__(self, location: str) -> None:
+        super().__init__(f"Location {location} is, contains or lies in the place of another table")
+        self.location = location
+
+
 class TableVersionNotFound(TidemillError):
     code = ErrorCode.TABLE_VERSION_NOT_FOUND
 
@@ -89,11 +105,84 @@ class BranchNotFound(TidemillError):
         super().__init__(f"Table {table} has no branch '{branch}'")
 
 
+class BranchAlreadyExists(TidemillError):
+    code = ErrorCode.BRANCH_ALREADY_EXISTS
+
+    def __init__(self, table: TableIdent, branch: str) -> None:
+        super().__init__(f"Table {table} already has a branch '{branch}'")
+
+
+class TableTagNotFound(TidemillError):
+    code = ErrorCode.TABLE_TAG_NOT_FOUND
+
+    def __init__(self, table: TableIdent, tag: str) -> None:
+        super().__init__(f"Table {table} has no tag '{tag}'")
+
+
+class TableTagAlreadyExists(TidemillError):
+    code = ErrorCode.TABLE_TAG_ALREADY_EXISTS
+
+    def __init__(self, table: TableIdent, tag: str) -> None:
+        super().__init__(f"Table {table} already has a tag '{tag}'")
+
+
+class TableIndexNotFound(TidemillError):
+    code = ErrorCode.TABLE_INDEX_NOT_FOUND
+
+    def __init__(self, table: TableIdent, index: str) -> None:
+        super().__init__(f"Table {table} has no index '{index}'")
+
+
+class TableIndexAlreadyExists(TidemillError):
+    code = ErrorCode.TABLE_INDEX_ALREADY_EXISTS
+
+    def __init__(self, table: TableIdent, index: str) -> None:
+        super().__init__(f"Table {table} already has an index '{index}'")
+
+
+class TransactionNotFound(TidemillError):
+    code = ErrorCode.TRANSACTION_NOT_FOUND
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"There is no transaction {transaction}")
+
+
 class InvalidTableSchema(TidemillError):
     code = ErrorCode.INVALID_TABLE_SCHEMA
 
     def __init__(self, table: TableIdent, problem: str) -> None:
         super().__init__(f"Table {table}: {problem}")
+
+
+class TableIsQuery(TidemillError):
+    """The name stands for a query, which can be read and not changed."""
+
+    code = ErrorCode.UNSUPPORTED
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(f"{table.ident} is a view without data of its own; it can be read and dropped")
+        self.table = table
+
+
+class StoredQueryNotFound(TidemillError):
+    code = ErrorCode.VIEW_NOT_FOUND
+
+    def __init__(self, ident: TableIdent) -> None:
+        super().__init__(f"{ident} is not a view")
+
+
+class SecretNotFound(TidemillError):
+    code = ErrorCode.SECRET_NOT_FOUND
+
+    def __init__(self, ident: TableIdent) -> None:
+        super().__init__(f"Secret {ident} does not exist")
+
+
+class SecretAlreadyExists(TidemillError):
+    code = ErrorCode.SECRET_ALREADY_EXISTS
+
+    def __init__(self, ident: TableIdent) -> None:
+        super().__init__(f"Secret {ident} already exists; alter it to give it another value")
 
 
 class FunctionNotFound(TidemillError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -11,10 +11,24 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
-from tidemill.catalog.model.tables import InsertMode, Page, Table, TableQuery, TableVersion, WriteResult
+from tidemill.catalog.model.queries import QueryResult, TableQuery
+from tidemill.catalog.model.refs import Branch, Tag
+from tidemill.catalog.model.secrets import Secret
+from tidemill.catalog.model.stored_queries import StoredQuery
+from tidemill.catalog.model.tables import (
+    Declared,
+    InsertMode,
+    Page,
+    Table,
+    TableStatistics,
+    TableSummary,
+    TableVersion,
+    WriteResult,
+)
 
 
 class NamespaceRepository(Protocol):
@@ -30,8 +44,6 @@ class NamespaceRepository(Protocol):
 
     def list_children(self, path: NamespacePath, page: Page) -> Sequence[Namespace]:
         """Direct children, sorted by name."""
-
-    def set_properties(self, namespace: Namespace) -> None: ...
 
     def remove(self, path: NamespacePath) -> None:
         """Removes an empty namespace; raises NamespaceNotEmpty if it holds anything."""
@@ -50,11 +62,30 @@ class TableRepository(Protocol):
 
     def find_by_id(self, table_id: UUID) -> Table | None: ...
 
-    def list_in(self, path: NamespacePath, page: Page) -> Sequence[Table]:
+    def list_in(
+        self, path: NamespacePath, page: Page, declared: Declared = Declared.INCLUDE
+    ) -> Sequence[Table]:
         """Tables directly in the namespace, sorted by name."""
 
-    def list_under(self, path: NamespacePath) -> Sequence[Table]:
+    def list_names(self, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
+        """Only the names of what `list_in` gives; raises NamespaceNotFound."""
+
+    def list_under(self, path: NamespacePath, declared: Declared = Declared.INCLUDE) -> Sequence[Table]:
         """Tables in the namespace and in all below it, sorted by their levels."""
+
+    def rename(self, table_id: UUID, ident: TableIdent) -> None:
+        """Moves the name and nothing else; raises TableAlreadyExists, NamespaceNotFound, TableNotFound."""
+
+    def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None: ...
+
+    def find_overlapping(self, location: str) -> Sequence[Table]:
+        """Tables whose location is this one, contains it or lies in it.
+
+        Until the transaction ends, nobody else is told: two cannot take the same place.
+        """
+
+    def lock(self, table: Table) -> None:
+        """Holds back others that lock it until the transaction ends; raises TableNotFound when it is gone."""
 
     def remove(self, table_id: UUID) -> None:
         """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
@@ -73,9 +104,17 @@ class VersionRepository(Protocol):
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         """All versions of the branch, ascending."""
 
-    def set_manifest_path(self, version: TableVersion, path: str) -> None: ...
+    def list_page(
+        self, table_id: UUID, branch: str, after: int | None, limit: int | None, *, is_descending: bool
+    ) -> Sequence[TableVersion]:
+        """At most `limit` versions that follow the version `after` in that order."""
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None: ...
+
+    def remove_branch(self, table_id: UUID, branch: str) -> None: ...
+
+    def forget_results(self, table_id: UUID, version: int) -> None:
+        """Forgets what is known to be computed from this version of the table, or from a later one."""
 
 
 class FunctionRepository(Protocol):
@@ -85,8 +124,59 @@ class FunctionRepository(Protocol):
     def get(self, digest: str) -> Function:
         """Raises FunctionNotFound."""
 
-    def list_all(self) -> Sequence[Function]:
-        """Sorted by name, then by time of registration; payloads included."""
+    def list_registered(self, name: str | None = None) -> Sequence[RegisteredFunction]:
+        """Sorted by name and version, without those that were dropped; payloads included."""
+
+    def drop(self, digest: str) -> None:
+        """Takes it off the lists; columns and views that use it still find it."""
+
+
+class StoredQueryRepository(Protocol):
+    """Queries under names; each goes with the table row that has its name."""
+
+    def add(self, query: StoredQuery) -> None: ...
+
+    def get(self, table: Table) -> StoredQuery:
+        """Raises StoredQueryNotFound."""
+
+
+class SecretRepository(Protocol):
+    """Values come sealed and are not given out with the rest."""
+
+    def add(self, ident: TableIdent, sealed: bytes) -> None:
+        """Raises SecretAlreadyExists; NamespaceNotFound when its namespace is missing."""
+
+    def replace(self, ident: TableIdent, sealed: bytes) -> None:
+        """Raises SecretNotFound."""
+
+    def get(self, ident: TableIdent) -> Secret:
+        """Raises SecretNotFound."""
+
+    def list_in(self, namespace: NamespacePath) -> Sequence[Secret]:
+        """Those directly in the namespace, sorted by name; raises NamespaceNotFound."""
+
+    def remove(self, ident: TableIdent) -> None:
+        """Raises SecretNotFound."""
+
+    def remove_in(self, namespace: NamespacePath) -> None:
+        """Removes all that are directly in the namespace."""
+
+
+class Cipher(Protocol):
+    """Seals values, so that whoever reads the database alone learns nothing."""
+
+    def seal(self, value: bytes) -> bytes: ...
+
+    def open(self, sealed: bytes) -> bytes: ...
+
+
+class TransactionNotes(Protocol):
+    """Properties that callers put on transactions."""
+
+    def get(self, key: str) -> Mapping[str, str]: ...
+
+    def put(self, key: str, before: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        """Raises ConcurrentModification when they are no longer what they were before."""
 
 
 class CatalogTransaction(Protocol):
@@ -100,6 +190,12 @@ class CatalogTransaction(Protocol):
     def versions(self) -> VersionRepository: ...
     @property
     def functions(self) -> FunctionRepository: ...
+    @property
+    def notes(self) -> TransactionNotes: ...
+    @property
+    def secrets(self) -> SecretRepository: ...
+    @property
+    def stored_queries(self) -> StoredQueryRepository: ...
 
     def now(self) -> datetime:
         """The database's clock: the only one that leases and versions are judged by."""
@@ -107,6 +203,9 @@ class CatalogTransaction(Protocol):
 
 class CatalogStore(Protocol):
     def transaction(self) -> AbstractContextManager[CatalogTransaction]: ...
+
+    def reading(self) -> AbstractContextManager[CatalogTransaction]:
+        """For what only reads: every statement sees all that was committed before it; none can write."""
 
 
 class Authorizer(Protocol):
@@ -126,8 +225,17 @@ class TableFiles(Protocol):
     def size_of(self, key: str) -> int | None:
         """Size of the object in bytes; None when there is none."""
 
-    def read_tail(self, key: str, length: int) -> bytes:
-        """The last `length` bytes of the object."""
+    def read(self, key: str) -> bytes:
+        """All bytes of the object; raises FileNotFoundError."""
+
+    def write(self, key: str, data: bytes) -> None:
+        """Makes the object hold these bytes, at once."""
+
+    def list_names(self, key: str) -> Sequence[str]:
+        """Names of the objects directly in this directory; none when it is missing."""
+
+    def is_inside(self, location: str) -> bool:
+        """Whether the location lies in the warehouse, or where else tables may be registered."""
 
     def copy_if_absent(self, source_key: str, target_key: str) -> None:
         """Makes target a copy of source, atomically; leaves an existing target alone."""
@@ -140,6 +248,34 @@ class TableFiles(Protocol):
 
     def remove_table(self, location: str) -> None:
         """Removes all files of a table; refuses locations outside the warehouse."""
+
+    def vend(self, location: str) -> Mapping[str, str]:
+        """Storage options with which a client can open the table; secret, never to be logged."""
+
+
+ManifestCheck = Callable[[bytes, int, str, Callable[[str], bool]], None]
+"""Judges the bytes of a staged manifest for a version and a branch; the last tells which base paths it may
+name. Raises InvalidInput."""
+
+
+class TableRefs(Protocol):
+    """Tags and branches in storage. `table.branch` says which branch a version is of."""
+
+    def list_tags(self, table: Table) -> Mapping[str, Tag]: ...
+
+    def create_tag(self, table: Table, name: str, version: int) -> None: ...
+
+    def update_tag(self, table: Table, name: str, version: int) -> None: ...
+
+    def delete_tag(self, table: Table, name: str) -> None: ...
+
+    def list_branches(self, table: Table) -> Mapping[str, Branch]: ...
+
+    def create_branch(self, table: Table, name: str, version: int) -> None:
+        """A commit: the branch's first version; not to be called in a transaction."""
+
+    def delete_branch(self, table: Table, name: str) -> None:
+        """Takes its files away as well; raises InvalidTableState when other branches began in it."""
 
 
 TransactionEffect = Callable[[CatalogTransaction, int], None]
@@ -154,13 +290,49 @@ class TableData(Protocol):
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult: ...
 
-    def query(self, table: Table, query: TableQuery) -> pa.Table: ...
-
-    def count_rows(self, table: Table, predicate: str | None, version: int | None) -> int: ...
-
     def schema(self, table: Table, version: int | None) -> pa.Schema: ...
 
     def add_empty_columns(self, table: Table, fields: Sequence[pa.Field], also: TransactionEffect) -> int:
         """Adds all-null columns (metadata only) and returns the new version."""
 
-    def has_stable_row_ids(self, table: Table) -> bool: ...
+
+class TableSnapshots(Protocol):
+    """Single versions of Lance tables, seen as a whole."""
+
+    def restore(self, table: Table, version: int) -> int:
+        """Commits a new version that is like an old one, and returns its number."""
+
+    def summary(self, table: Table, version: int) -> TableSummary: ...
+
+    def statistics(self, table: Table, version: int) -> TableStatistics: ...
+
+    def replace_schema_metadata(self, table: Table, metadata: Mapping[str, str]) -> Mapping[str, str]:
+        """Commits a version whose schema has this metadata and no other; returns what it has."""
+
+
+class TableQueries(Protocol):
+    """Reads of rows at a version that is known to exist."""
+
+    def query(self, table: Table, query: TableQuery, version: int) -> QueryResult: ...
+
+    def query_given(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+        """Queries rows that are in no table as if they were the table's."""
+
+    def count_rows(self, table: Table, predicate: str | None, version: int) -> int: ...
+
+    def explain(self, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
+        """How the query would be run."""
+
+    def analyze(self, table: Table, query: TableQuery, version: int) -> str:
+        """How it was run, and what each step took."""
+
+
+class TableEdits(Protocol):
+    """Changes of rows of Lance tables: each is a version committed through the catalog."""
+
+    def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult: ...
+
+    def update(self, table: Table, update: RowUpdate, also: TransactionEffect) -> EditResult:
+        """`also` runs in the transaction of the version, unless no row is changed."""
+
+    def delete(self, table: Table, predicate: str) -> EditResult: ...

@@ -18,6 +18,7 @@ from tidemill.sdk.progress import note
 STATE_STYLES = {
     JobState.QUEUED: "dim",
     JobState.RUNNING: "cyan",
+    JobState.PAUSED: "magenta",
     JobState.DONE: "green",
     JobState.FAILED: "red",
     JobState.CANCELLED: "yellow",

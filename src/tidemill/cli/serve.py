@@ -19,6 +19,9 @@ def serve(
     root: RootSetting = None,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen at.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to listen at; 0 takes a free one.")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="How many processes answer requests.")
+    ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker beside it.")] = False,
     exit_with_stdin: StdinSetting = False,
 ) -> None:
@@ -27,6 +30,7 @@ def serve(
         root=root,
         host=host,
         port=port,
+        processes=processes,
         with_worker=False if no_worker else None,
         exit_with_stdin=exit_with_stdin or None,
     )

@@ -46,6 +46,15 @@ class JobCancelled(TidemillError):
         super().__init__(f"Job {job_id} was cancelled")
 
 
+class JobPaused(TidemillError):
+    """Somebody asked for the job to stop for now."""
+
+    code = ErrorCode.INVALID_JOB_TRANSITION
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"Job {job_id} was paused")
+
+
 class ViewNotFound(TidemillError):
     code = ErrorCode.VIEW_NOT_FOUND
 

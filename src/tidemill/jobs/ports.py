@@ -22,6 +22,7 @@ from tidemill.jobs.model.stages import (
     ColumnFile,
     FillColumn,
     Published,
+    RunTableFunction,
     ViewFragments,
     WriteViewRows,
 )
@@ -39,9 +40,20 @@ class JobRepository(Protocol):
     def list_recent(self, before: str | None, limit: int) -> Sequence[Job]:
         """Newest first: by id descending, ids being UUIDv7; `before` is the last id of the page before."""
 
+    def list_active(self, table_id: UUID) -> Sequence[Job]:
+        """Jobs of the table that are not over, oldest first."""
+
     def request_cancel(self, job_id: str) -> Job:
-        """A QUEUED job becomes CANCELLED at once; a RUNNING one is marked; a finished one raises
+        """A QUEUED or PAUSED job becomes CANCELLED at once; a RUNNING one is marked; a finished one raises
         InvalidJobTransition."""
+
+    def request_pause(self, job_id: str) -> Job:
+        """A QUEUED job becomes PAUSED at once; a RUNNING one is marked; a PAUSED one stays as it is; a
+        finished one raises InvalidJobTransition."""
+
+    def resume(self, job_id: str) -> Job:
+        """A PAUSED job becomes QUEUED; of a RUNNING one the mark is taken away; a QUEUED one stays as it is;
+        a finished one raises InvalidJobTransition."""
 
 
 class JobLeases(Protocol):
@@ -62,6 +74,10 @@ class JobLeases(Protocol):
 
     def finish(self, lease: Lease, ended: Job) -> None:
         """Writes state, progress, result and failure of `ended`; raises LeaseLost, InvalidJobTransition."""
+
+    def suspend(self, lease: Lease, progress: Progress) -> Job:
+        """Puts the job down where it stands: PAUSED, or QUEUED if it was resumed meanwhile. Raises
+        LeaseLost."""
 
     def release(self, lease: Lease) -> None:
         """Gives the job back at once: its lease ends now. Losing the lease before is fine."""
@@ -84,15 +100,29 @@ class PartLedger(Protocol):
 class DerivedRepository(Protocol):
     """Declared columns and views."""
 
-    def add_column(self, column: ComputedColumn) -> None: ...
+    def add_column(self, column: ComputedColumn) -> None:
+        """Raises ConcurrentModification when one of its names has a function already."""
 
-    def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None: ...
+    def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None:
+        """The column of that name, or the siblings it is one of."""
 
     def list_columns(self, table_id: UUID) -> Sequence[ComputedColumn]: ...
+
+    def replace_function(self, column: ComputedColumn) -> None:
+        """Gives the column of that id another function and inputs; nothing of it is covered any more."""
+
+    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
+        """Also where it is an input of other columns. A column nobody declared is fine."""
+
+    def remove_column(self, table_id: UUID, name: str) -> None:
+        """With its siblings and their coverage. A column nobody declared is fine."""
 
     def add_view(self, view: MaterializedView) -> None: ...
 
     def find_view(self, view_id: UUID) -> MaterializedView | None: ...
+
+    def list_views(self) -> Sequence[MaterializedView]:
+        """All of them, by id."""
 
     def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]: ...
 
@@ -136,6 +166,9 @@ class JobTransaction(CatalogTransaction, Protocol):
 class JobStore(Protocol):
     def transaction(self) -> AbstractContextManager[JobTransaction]: ...
 
+    def reading(self) -> AbstractContextManager[JobTransaction]:
+        """For what only reads: every statement sees all that was committed before it; none can write."""
+
 
 class SourceTables(Protocol):
     """Tables as the planner sees them; reads only."""
@@ -152,12 +185,15 @@ class SourceTables(Protocol):
         """Raises InvalidInput when the filter makes no sense for the table."""
 
     def columns_read(
-        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int
+        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
     ) -> tuple[str, ...]:
         """The source columns that a view's rows depend on."""
 
-    def project(self, table: Table, query: SourceQuery) -> pa.Schema:
+    def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
         """The columns a query yields; raises InvalidInput or TableColumnNotFound when it makes no sense."""
+
+    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[str]:
+        """A condition for each value the column has in the (matching) rows."""
 
 
 class Publisher(Protocol):
@@ -169,13 +205,13 @@ class Publisher(Protocol):
     def replace_column(
         self,
         table: Table,
-        column: str,
+        columns: Sequence[str],
         files: Sequence[ColumnFile],
         also: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
         """Puts the files that still fit their fragment in place; `also` is told which those are.
 
-        Raises TableColumnNotFound when the column is no longer there.
+        Raises TableColumnNotFound when one of the columns is no longer there.
         """
 
     def update_view(
@@ -191,6 +227,8 @@ class StageExecutor(Protocol):
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments: ...
 
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments: ...
+
 
 class StageWatch(Protocol):
     """What a running stage tells and asks."""
@@ -199,7 +237,7 @@ class StageWatch(Protocol):
         """Rows finished so far in this stage."""
 
     def check(self) -> None:
-        """Raises JobCancelled or LeaseLost when the work should stop."""
+        """Raises JobCancelled, JobPaused or LeaseLost when the work should stop."""
 
 
 class Checkpoints(Protocol):

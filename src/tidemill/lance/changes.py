@@ -39,7 +39,11 @@ class Step:
 
 
 def find_changes(dataset: lance.LanceDataset, base: int, columns: Sequence[str]) -> Changes:
-    """What happened in (base, dataset.version] to rows, judged by these columns."""
+    """What happened in (base, dataset.version] to rows, judged by these columns.
+
+    In a table without stable row ids the id of a row is its address, and none is used again except after an
+    overwrite or restore: a row that was updated or moved is one that went and another one that came.
+    """
     fields = field_ids(dataset, columns)
     steps: list[Step] = []
     for version in range(base + 1, dataset.version + 1):
@@ -87,7 +91,7 @@ def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) ->
         case LanceOperation.Rewrite() | LanceOperation.CreateIndex() | LanceOperation.UpdateConfig():
             return Step(version, Effect.NONE)
         case LanceOperation.Update():
-            return _judge_update(version, operation, fields)
+            return _judge_update(version, operation, fields, has_stable_row_ids=dataset.has_stable_row_ids)
         case LanceOperation.DataReplacement():
             hit = [g.fragment_id for g in operation.replacements if not fields.isdisjoint(g.new_file.fields)]
             return Step(version, Effect.FRAGMENTS if hit else Effect.NONE, tuple(hit))
@@ -105,9 +109,15 @@ def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset
     return Step(version, Effect.TOTAL, reason=f"version {version} rewrote input columns ({name})")
 
 
-def _judge_update(version: int, operation: LanceOperation.Update, fields: frozenset[int]) -> Step:
+def _judge_update(
+    version: int, operation: LanceOperation.Update, fields: frozenset[int], *, has_stable_row_ids: bool
+) -> Step:
     if operation.update_mode != "rewrite_columns":
-        return Step(version, Effect.UPDATE)
+        if has_stable_row_ids:
+            return Step(version, Effect.UPDATE)
+        if operation.update_mode == "rewrite_rows":
+            return Step(version, Effect.ROWS)
+        return Step(version, Effect.TOTAL, reason=f"version {version} is an update of an unknown kind")
     if fields.isdisjoint(operation.fields_modified):
         return Step(version, Effect.NONE)
     return Step(version, Effect.FRAGMENTS, tuple(f.id for f in operation.updated_fragments))

@@ -41,23 +41,20 @@ def write_checkpoint(location: str, version: int, row_ids: npt.NDArray[np.uint64
     """Writes a file that is there whole or not at all."""
     filesystem, directory = open_location(location)
     filesystem.create_dir(directory)
-    final = f"{directory}/v{version}-{uuid4()}{SUFFIX}"
-    staged = f"{final}.tmp"
+    name = f"v{version}-{uuid4()}{SUFFIX}"
+    staged = f"{directory}/{name}.tmp"
     batch = pa.record_batch([pa.array(row_ids, pa.uint64()), values], names=["row_id", "value"])
     with filesystem.open_output_stream(staged) as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    filesystem.move(staged, final)
-    return final
+    filesystem.move(staged, f"{directory}/{name}")
+    return f"{location}/{name}"
 
 
 def list_checkpoints(location: str) -> Sequence[Checkpoint]:
     filesystem, directory = open_location(location)
     found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    return [
-        Checkpoint(info.path, int(info.base_name.split("-")[0][1:]), row_set(np.sort(_read(info.path)[0])))
-        for info in found
-        if info.base_name.endswith(SUFFIX)
-    ]
+    paths = [f"{location}/{info.base_name}" for info in found if info.base_name.endswith(SUFFIX)]
+    return [Checkpoint(path, _version_of(path), row_set(np.sort(_read(path)[0]))) for path in paths]
 
 
 def remove_checkpoints(location: str) -> None:
@@ -120,16 +117,26 @@ class LanceCheckpoints:
     def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
         """Saves the values of a column file whose fragment was moved away before it could be published."""
         dataset = self._data.open(table, version)
-        values = LanceFileReader(f"{table.location}/data/{file.path}").read_all().to_table().column(0)
+        values = _as_one(LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table())
         fragment = get_fragment(dataset, file.fragment_id)
         rows = fragment.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
         row_ids = rows["_rowid"].to_numpy()
         wanted = member_mask(row_ids, file.rows)
         offsets = (rows["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF))[wanted]
-        write_checkpoint(location, version, row_ids[wanted], values.combine_chunks().take(pa.array(offsets)))
+        write_checkpoint(location, version, row_ids[wanted], values.take(pa.array(offsets)))
 
     def clear(self, location: str) -> None:
         remove_checkpoints(location)
+
+
+def _version_of(path: str) -> int:
+    return int(path.rpartition("/")[2].split("-")[0][1:])
+
+
+def _as_one(columns: pa.Table) -> pa.Array:
+    """The column, or several as the fields of one: a checkpoint has one value per row."""
+    arrays = [column.combine_chunks() for column in columns.columns]
+    return arrays[0] if len(arrays) == 1 else pa.StructArray.from_arrays(arrays, names=columns.column_names)
 
 
 def _read(path: str) -> tuple[npt.NDArray[np.uint64], pa.Array]:

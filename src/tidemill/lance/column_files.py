@@ -1,7 +1,8 @@
-"""Column files: one value per physical row of a fragment, deleted rows included."""
+"""Column files: values for every physical row of a fragment, deleted rows included."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -18,10 +19,10 @@ class ColumnFileWriter:
     """Takes values in ascending physical order and fills the holes that deleted rows left with nulls."""
 
     def __init__(
-        self, dataset: lance.LanceDataset, location: str, physical_rows: int, column: pa.Field
+        self, dataset: lance.LanceDataset, location: str, physical_rows: int, columns: pa.Schema
     ) -> None:
         self.path = f"{uuid4()}.lance"
-        self._schema = pa.schema([column])
+        self._schema = columns
         self._physical_rows = physical_rows
         self._next = 0
         self._file = LanceFileWriter(
@@ -38,23 +39,24 @@ class ColumnFileWriter:
             self._write_nulls(self._physical_rows - self._next)
             self._file.close()
 
-    def write(self, offsets: npt.NDArray[np.int64], values: pa.Array) -> None:
+    def write(self, offsets: npt.NDArray[np.int64], columns: Sequence[pa.Array]) -> None:
         if not len(offsets):
             return
         span = int(offsets[-1]) - self._next + 1
         if span != len(offsets):
             indices = np.full(span, -1, dtype=np.int64)
             indices[offsets - self._next] = np.arange(len(offsets))
-            values = values.take(pa.array(indices, mask=indices < 0))
-        self._write(values)
+            places = pa.array(indices, mask=indices < 0)
+            columns = [values.take(places) for values in columns]
+        self._write(columns)
         self._next = int(offsets[-1]) + 1
 
-    def _write(self, values: pa.Array) -> None:
-        self._file.write_batch(pa.record_batch([values], schema=self._schema))
+    def _write(self, columns: Sequence[pa.Array]) -> None:
+        self._file.write_batch(pa.record_batch(list(columns), schema=self._schema))
 
     def _write_nulls(self, count: int) -> None:
         if count:
-            self._write(pa.nulls(count, self._schema.field(0).type))
+            self._write([pa.nulls(count, field.type) for field in self._schema])
 
 
 def merged(current: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:

@@ -25,7 +25,7 @@ from tidemill.errors import TidemillError
 
 
 class CommittingNamespace(LanceNamespace):
-    """One table, for one write: what pylance commits goes through the same code as `version/create`.
+    """One table on one branch, for one write: pylance commits through the same code as `version/create`.
 
     pylance turns whatever a commit raises into words; `failure` keeps the error itself.
     """
@@ -43,24 +43,23 @@ class CommittingNamespace(LanceNamespace):
         return [str(self._table.table_id)]
 
     def namespace_id(self) -> str:
-        return f"tidemill:{self._table.table_id}"
+        return f"tidemill:{self._table.table_id}:{self._table.branch}"
 
     def declare_table(self, request: Any) -> DeclareTableResponse:
-        return DeclareTableResponse(location=self._table.location, managed_versioning=True)
+        return DeclareTableResponse(location=self._table.data_location, managed_versioning=True)
 
     def describe_table(self, request: Any) -> DescribeTableResponse:
-        return DescribeTableResponse(location=self._table.location, managed_versioning=True)
+        return DescribeTableResponse(location=self._table.data_location, managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
-        latest = self._versions.find_latest(self._table)
+        latest = self._versions.find_latest(self._asked(_fields(request)))
         return ListTableVersionsResponse(versions=[] if latest is None else [_wire(latest)])
 
     def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
-        number = _fields(request).get("version")
+        fields = _fields(request)
+        table, number = self._asked(fields), fields.get("version")
         found = (
-            self._versions.find_latest(self._table)
-            if number is None
-            else self._versions.find(self._table, int(number))
+            self._versions.find_latest(table) if number is None else self._versions.find(table, int(number))
         )
         if found is None:
             raise TableVersionNotFoundError(f"there is no version {number}")
@@ -76,13 +75,18 @@ class CommittingNamespace(LanceNamespace):
             naming_scheme=fields.get("naming_scheme") or "V2",
         )
         try:
-            version = self._versions.commit(self._table, entry, self._also)
+            version = self._versions.commit(self._asked(fields), entry, self._also)
         except TableVersionAlreadyExists as error:
             raise ConcurrentModificationError(str(error)) from error
         except TidemillError as error:
             self.failure = error
             raise
         return CreateTableVersionResponse(version=_wire(version))
+
+    def _asked(self, fields: Mapping[str, Any]) -> Table:
+        """pylance names a branch when it leaves the one it has opened."""
+        branch = fields.get("branch")
+        return self._table if branch is None else self._table.on(str(branch))
 
 
 def _wire(version: TableVersion) -> WireVersion:

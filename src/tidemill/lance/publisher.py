@@ -38,15 +38,16 @@ class LancePublisher:
     def replace_column(
         self,
         table: Table,
-        column: str,
+        columns: Sequence[str],
         files: Sequence[ColumnFile],
         also: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(table, None)
-            if column not in dataset.schema.names:
-                raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
-            kept = _fitting(dataset, column, files)
+            for column in columns:
+                if column not in dataset.schema.names:
+                    raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
+            kept = _fitting(dataset, columns, files)
             orphans = tuple(f for f in files if f not in kept)
             if not kept:
                 return Published(None, (), orphans)
@@ -87,7 +88,7 @@ class LancePublisher:
         with translated(table.ident, namespace):
             try:
                 committed = LanceDataset.commit(
-                    table.location,
+                    table.data_location,
                     Transaction(dataset.version, operation),
                     max_retries=0,
                     namespace_client=namespace,
@@ -101,12 +102,14 @@ class LancePublisher:
         return int(committed.version)
 
 
-def _fitting(dataset: LanceDataset, column: str, files: Sequence[ColumnFile]) -> tuple[ColumnFile, ...]:
-    """The files whose fragment still holds what they were computed from, and whose column is still the same.
+def _fitting(
+    dataset: LanceDataset, columns: Sequence[str], files: Sequence[ColumnFile]
+) -> tuple[ColumnFile, ...]:
+    """The files whose fragment still holds what they were computed from, and whose columns are the same.
 
     An overwrite may use a fragment's number again, and a column may be dropped and another one get its name.
     """
-    fields = field_ids(dataset, [column])
+    fields = field_ids(dataset, columns)
     every = field_ids(dataset, dataset.schema.names)
     present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from tidemill.catalog.model.tables import Table
 from tidemill.jobs.model.coverage import Changes
-from tidemill.jobs.model.derived import SourceQuery
+from tidemill.jobs.model.derived import SourceQuery, quoted
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.lance.changes import find_changes
 from tidemill.lance.data import LanceTableData, translated
@@ -58,29 +59,46 @@ class LanceSourceTables:
             self._data.open(table, None).scanner(columns=[], filter=where, with_row_id=True).explain_plan()
 
     def columns_read(
-        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int
+        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
     ) -> tuple[str, ...]:
         """Those the expressions may name: telling exactly would need Lance's parser, so by their words."""
         schema = self._data.open(table, version).schema
         texts = [*(query.columns or {}).values(), query.filter or ""]
         words = {word.lower() for text in texts for word in WORDS.findall(text)}
-        return tuple(name for name in schema.names if name in inputs or _may_name(words, name))
+        bound = {name.split(".")[0].strip("`") for name in inputs}
+        return tuple(name for name in schema.names if name in bound or _may_name(words, name))
 
-    def project(self, table: Table, query: SourceQuery) -> pa.Schema:
+    def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
         dataset = self._data.open(table, None)
         if query.filter is not None:
-            check_filter(query.filter, "source_query.filter")
+            check_filter(query.filter, f"{field}.filter")
         for alias, expression in (query.columns or {}).items():
-            check_filter(expression, f"source_query.columns.{alias}")
-        for name, expression in (query.columns or {}).items():
-            check_filter(expression, f"source_query.columns.{name}")
-        with translated(table.ident, field="source_query"):
+            check_filter(expression, f"{field}.columns.{alias}")
+        with translated(table.ident, field=field):
             scanner = dataset.scanner(
-                columns=dict(query.columns or {}), filter=query.filter, with_row_id=True
+                columns=dict(query.columns or {}),
+                filter=query.filter,
+                with_row_id=True,
+                blob_handling="all_binary",
             )
             scanner.explain_plan()
             projected = scanner.projected_schema
         return pa.schema([projected.field(name) for name in query.columns or {}])
+
+    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[str]:
+        rows = self._data.open(table, version).scanner(columns=[column], filter=where).to_table()
+        name = quoted(column)
+        return [
+            f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
+            for value in rows[column].unique().to_pylist()
+        ]
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("'", "''")
+        return f"'{escaped}'"
+    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
 
 
 def _may_name(words: set[str], column: str) -> bool:

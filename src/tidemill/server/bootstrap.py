@@ -7,22 +7,42 @@ from dataclasses import dataclass
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.refs import RefOperations
+from tidemill.catalog.operations.registrations import RegistrationOperations
 from tidemill.catalog.operations.rows import RowOperations
+from tidemill.catalog.operations.schemas import SchemaOperations
+from tidemill.catalog.operations.secrets import SecretOperations
+from tidemill.catalog.operations.snapshots import SnapshotOperations
+from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
+from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.operations.explain import Explainer
+from tidemill.jobs.operations.indexing import IndexOperations
 from tidemill.jobs.operations.submissions import JobOperations
+from tidemill.jobs.operations.transactions import JobTransactions
 from tidemill.jobs.operations.views import ViewOperations
 from tidemill.lance.data import LanceTableData
+from tidemill.lance.edits import LanceTableEdits
+from tidemill.lance.indexes import LanceTableIndexes
+from tidemill.lance.manifests import check_staged
+from tidemill.lance.queries import LanceTableQueries
+from tidemill.lance.refs import LanceTableRefs
+from tidemill.lance.schemas import LanceTableSchemas
+from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.sources import LanceSourceTables
+from tidemill.lance.transactions import LanceCommitHistory
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.health import ServerHealth, WorkerLiveness
+from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
-from tidemill.storage.local import LocalTableFiles
+from tidemill.server.warehouse import open_warehouse
+from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
 
 
@@ -38,38 +58,70 @@ class Lake:
     """The adapters that server and worker share."""
 
     store: SqlStore
-    files: LocalTableFiles
+    files: Warehouse
     versions: VersionOperations
     data: LanceTableData
     sources: LanceSourceTables
     assessor: Assessor
     authorizer: AllowEverything
+    cipher: InstallationCipher
 
 
 def open_lake(settings: ServerSettings) -> Lake:
     settings.root.mkdir(parents=True, exist_ok=True)
     store = open_store(settings.database)
-    files = LocalTableFiles(settings.warehouse)
+    files = open_warehouse(settings)
     authorizer = AllowEverything()
-    versions = VersionOperations(store, authorizer, files)
+    versions = VersionOperations(store, authorizer, files, check_staged)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
-    return Lake(store, files, versions, data, sources, Assessor(store, sources), authorizer)
+    cipher = InstallationCipher(settings)
+    return Lake(store, files, versions, data, sources, Assessor(store, sources), authorizer, cipher)
 
 
 def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None]) -> Operations:
     """`bell` is rung when a job has been submitted."""
     store, authorizer = lake.store, lake.authorizer
     jobs = JobOperations(store, authorizer, lake.versions, lake.sources, lake.assessor, bell)
+    refs = LanceTableRefs(lake.versions)
+    references = RefOperations(store, authorizer, lake.versions, refs)
+    snapshots = LanceTableSnapshots(lake.versions, lake.data)
+    columns = ColumnOperations(store, authorizer, lake.files, lake.data, lake.sources)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, lake.files),
-        tables=TableOperations(store, authorizer, lake.files, lake.data, lake.versions),
-        rows=RowOperations(store, authorizer, lake.data, lake.versions),
+        tables=TableOperations(
+            store, authorizer, lake.files, lake.data, snapshots, lake.versions, references
+        ),
+        registrations=RegistrationOperations(store, authorizer, lake.files, check_staged, lake.versions),
+        snapshots=SnapshotOperations(authorizer, lake.versions, snapshots),
+        rows=RowOperations(
+            store,
+            authorizer,
+            lake.data,
+            LanceTableQueries(lake.data),
+            LanceTableEdits(lake.data),
+            lake.versions,
+        ),
         versions=lake.versions,
+        refs=references,
+        batches=BatchOperations(store, authorizer, lake.files, lake.versions, refs),
         functions=FunctionOperations(store, authorizer),
-        columns=ColumnOperations(store, authorizer, lake.data),
+        schemas=SchemaOperations(authorizer, lake.versions, LanceTableSchemas(lake.versions), columns),
+        indexes=IndexOperations(
+            store, authorizer, lake.versions, LanceTableIndexes(lake.versions, lake.data), jobs
+        ),
+        transactions=TransactionOperations(
+            store,
+            authorizer,
+            lake.versions,
+            LanceCommitHistory(lake.data),
+            JobTransactions(store, authorizer),
+        ),
+        columns=columns,
         views=ViewOperations(store, authorizer, lake.files, lake.data, lake.sources, jobs),
         jobs=jobs,
+        secrets=SecretOperations(store, authorizer, lake.cipher),
+        stored_queries=StoredQueryOperations(store, authorizer, lake.files),
         explain=Explainer(store, authorizer, lake.assessor),
         health=ServerHealth(store, lake.files, worker),
     )

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.operations import READY, HealthReport
-from tidemill.storage.local import LocalTableFiles
+from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore
 
 WorkerState = Literal["running", "starting", "absent"]
@@ -18,7 +18,7 @@ class WorkerLiveness(Protocol):
 
 
 class ServerHealth:
-    def __init__(self, store: SqlStore, files: LocalTableFiles, worker: WorkerLiveness) -> None:
+    def __init__(self, store: SqlStore, files: Warehouse, worker: WorkerLiveness) -> None:
         self._store = store
         self._files = files
         self._worker = worker

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
@@ -24,10 +25,14 @@ from tidemill.server.health import WorkerState
 from tidemill.server.lifelines import GRACE_SECONDS, stop_with_stdin
 from tidemill.server.logs import configure_logs
 from tidemill.server.settings import ServerSettings
+from tidemill.server.wire import JoiningProtocol
+from tidemill.storage.local import LocalTableFiles
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
+# lancedb asks after a job every 5 seconds on one connection, which must not be closed at that very moment.
+KEEP_ALIVE_SECONDS: Final = 75
 WORKER_SILENCE: Final = timedelta(seconds=10)
 
 log = structlog.get_logger("tidemill.server")
@@ -39,24 +44,45 @@ def serve(settings: ServerSettings) -> None:
     if settings.host not in LOOPBACK:
         raise InvalidInput("host", f"{settings.host} is not a loopback address; others need authentication")
     lake = open_lake(settings)
-    child = WorkerProcess(settings) if settings.with_worker else None
-    bell = _nobody if child is None else child.wake
-    app = create_app(build_operations(lake, Workers(lake, child), bell), Limits())
-    listener = _listen(settings.host, settings.port)
+    if settings.processes > 1 and not lake.store.is_shared:
+        raise InvalidInput("processes", "have to share a database; one in memory is for one process")
+    worker = ChildProcess("work", settings) if settings.with_worker else None
+    listener = _listener(settings)
+    siblings = [_sibling(settings, listener) for _ in range(settings.processes - 1)]
+    children = [child for child in (worker, *siblings) if child is not None]
+    limits = Limits(tries_at_once=lake.store.is_local and isinstance(lake.files, LocalTableFiles))
+    bell = _nobody if worker is None else worker.wake
+    app = create_app(build_operations(lake, Workers(lake, worker), bell), limits)
     url = f"http://{settings.host}:{listener.getsockname()[1]}"
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
-    server = AnnouncingServer(config, lambda: _announce(settings, url))
+    is_first = settings.listener is None
+    server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _nobody)
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
-    if child is not None:
+    for child in children:
         child.start()
     try:
         server.run(sockets=[listener])
     finally:
-        if child is not None:
+        for child in children:
             child.stop()
-        _withdraw(settings)
+        if is_first:
+            _withdraw(settings)
         lake.store.close()
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=JoiningProtocol,
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
 
 
 class AnnouncingServer(uvicorn.Server):
@@ -69,14 +95,15 @@ class AnnouncingServer(uvicorn.Server):
         self._announce()
 
 
-class WorkerProcess:
-    """The worker child: started again when it dies, ended when the server ends, however that ends."""
+class ChildProcess:
+    """A child of the server: started again when it dies, ended when the server ends, however that ends."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, command: str, settings: ServerSettings) -> None:
+        self._command = command
         self._settings = settings
         self._is_stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._keeper = Thread(target=self._keep, name="worker keeper", daemon=True)
+        self._keeper = Thread(target=self._keep, name=f"{command} keeper", daemon=True)
 
     def start(self) -> None:
         self._keeper.start()
@@ -106,20 +133,21 @@ class WorkerProcess:
             settings = self._settings.model_copy(update={"exit_with_stdin": True})
             environment = {**os.environ, **_as_environment(settings)}
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidemill", "work"],
+                [sys.executable, "-m", "tidemill", self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env=environment,
+                pass_fds=() if settings.listener is None else (settings.listener,),
             )
             code = self._process.wait()
             if not self._is_stopping.wait(RESTART_SECONDS):
-                log.warning("the worker ended and is started again", exit_code=code)
+                log.warning("a child ended and is started again", command=self._command, exit_code=code)
 
 
 class Workers:
     """Workers by the rows they leave: those of this server and those on other machines."""
 
-    def __init__(self, lake: Lake, child: WorkerProcess | None) -> None:
+    def __init__(self, lake: Lake, child: ChildProcess | None) -> None:
         self._lake = lake
         self._child = child
 
@@ -142,6 +170,18 @@ def _as_environment(settings: ServerSettings) -> dict[str, str]:
 
 def _nobody() -> None:
     """Workers elsewhere look for jobs by themselves."""
+
+
+def _sibling(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
+    """Another process that takes connections from the same socket; the database is what they share."""
+    update = {"listener": listener.fileno(), "processes": 1, "with_worker": False}
+    return ChildProcess("serve", settings.model_copy(update=update))
+
+
+def _listener(settings: ServerSettings) -> socket.socket:
+    if settings.listener is None:
+        return _listen(settings.host, settings.port)
+    return socket.socket(fileno=settings.listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -12,6 +12,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tidemill.errors import InvalidInput
 from tidemill.jobs.operations.work import LeasePolicy
 from tidemill.spark.target import SparkTarget
+from tidemill.storage.confinement import JOBS_DIRECTORY
+
+CredentialSource = Literal["none", "static", "sts"]
 
 
 class ServerSettings(BaseSettings):
@@ -22,7 +25,16 @@ class ServerSettings(BaseSettings):
     root: Path = Path("tidemill-data")
     host: str = "127.0.0.1"
     port: int = Field(default=8181, ge=0, le=65535)
+    processes: int = Field(default=1, ge=1, le=64)
+    listener: int | None = Field(default=None, description="An open socket, from the process that shares it.")
     database_url: str | None = None
+    warehouse: str | None = None
+    allowed_locations: tuple[Path, ...] = ()
+    s3_vend: CredentialSource = "none"
+    s3_role_arn: str | None = None
+    s3_client_access_key_id: str | None = None
+    s3_client_secret_access_key: str | None = Field(default=None, repr=False)
+    secret_key: str | None = Field(default=None, repr=False)
     with_worker: bool = True
     exit_with_stdin: bool = False
     spark_master: str = "local[*]"
@@ -38,13 +50,22 @@ class ServerSettings(BaseSettings):
         return self.database_url or f"sqlite:///{self.root.resolve() / 'catalog.db'}"
 
     @property
-    def warehouse(self) -> Path:
-        return self.root.resolve() / "warehouse"
+    def warehouse_uri(self) -> str:
+        """Where tables lie: a local directory, or `s3://bucket/prefix`."""
+        if not self.warehouse:
+            return str(self.root.resolve() / "warehouse")
+        return self.warehouse.rstrip("/") if self.has_object_store else str(Path(self.warehouse).resolve())
 
     @property
-    def job_files(self) -> Path:
+    def has_object_store(self) -> bool:
+        return (self.warehouse or "").startswith("s3://")
+
+    @property
+    def job_files(self) -> str:
         """Checkpoints: beside the tables, never inside one, where a clean-up could take them."""
-        return self.root.resolve() / "jobs"
+        if self.has_object_store:
+            return f"{self.warehouse_uri}/{JOBS_DIRECTORY}"
+        return str(self.root.resolve() / "jobs")
 
     def lease_policy(self) -> LeasePolicy:
         return LeasePolicy(
@@ -62,4 +83,23 @@ def load_settings(**given: Any) -> ServerSettings:
     settings = ServerSettings(**{key: value for key, value in given.items() if value is not None})
     if settings.heartbeat_seconds * 2 > settings.lease_seconds:
         raise InvalidInput("heartbeat_seconds", "has to be at most half of lease_seconds")
+    _check_warehouse(settings)
     return settings
+
+
+def _check_warehouse(settings: ServerSettings) -> None:
+    if settings.has_object_store and settings.allowed_locations:
+        raise InvalidInput(
+            "allowed_locations", "are directories; tables in an object store lie in the warehouse"
+        )
+    if not settings.has_object_store and "://" in (settings.warehouse or ""):
+        raise InvalidInput("warehouse", f"{settings.warehouse} is neither a directory nor s3://bucket/prefix")
+    if settings.s3_vend != "none" and not settings.has_object_store:
+        raise InvalidInput("s3_vend", f"is {settings.s3_vend!r}, but the warehouse is not s3://bucket/prefix")
+    if settings.s3_vend == "sts" and not settings.s3_role_arn:
+        raise InvalidInput("s3_role_arn", "is needed to vend credentials by sts")
+    is_complete = settings.s3_client_access_key_id and settings.s3_client_secret_access_key
+    if settings.s3_vend == "static" and not is_complete:
+        raise InvalidInput(
+            "s3_client_access_key_id", "and s3_client_secret_access_key are needed to vend static credentials"
+        )

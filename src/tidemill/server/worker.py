@@ -15,11 +15,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemill.errors import Unavailable
-from tidemill.jobs.model.jobs import Failure, Job
+from tidemill.jobs.model.jobs import BackfillRequest, Failure, IndexRequest, Job, RefreshRequest
 from tidemill.jobs.operations.backfill import BackfillRunner
+from tidemill.jobs.operations.indexing import IndexRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
 from tidemill.jobs.operations.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import Lake, open_lake
 from tidemill.server.lifelines import stop_with_stdin
@@ -75,15 +77,18 @@ def work(settings: ServerSettings) -> None:
 
 
 def build_worker(lake: Lake, settings: ServerSettings, session: SparkSession, owner: str) -> JobWorker:
-    executor = SparkStageExecutor(session, str(settings.job_files / "stages"))
+    executor = SparkStageExecutor(session, f"{settings.job_files}/stages")
     publisher = LancePublisher(lake.versions, lake.data)
-    checkpoints = LanceCheckpoints(str(settings.job_files / "checkpoints"), lake.data, lake.sources)
+    checkpoints = LanceCheckpoints(f"{settings.job_files}/checkpoints", lake.data, lake.sources)
     return JobWorker(
         lake.store,
         owner,
         settings.lease_policy(),
-        BackfillRunner(lake.store, lake.assessor, executor, publisher, checkpoints),
-        RefreshRunner(lake.store, lake.assessor, lake.sources, executor, publisher),
+        {
+            BackfillRequest: BackfillRunner(lake.store, lake.assessor, executor, publisher, checkpoints),
+            RefreshRequest: RefreshRunner(lake.store, lake.assessor, lake.sources, executor, publisher),
+            IndexRequest: IndexRunner(lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)),
+        },
     )
 
 

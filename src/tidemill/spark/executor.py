@@ -17,14 +17,22 @@ from pyspark.sql import SparkSession
 from tidemill.errors import TidemillError
 from tidemill.jobs.errors import RowFailed
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.jobs.model.stages import (
+    ColumnFile,
+    FillColumn,
+    RunTableFunction,
+    ViewFragments,
+    WriteViewRows,
+)
 from tidemill.jobs.ports import StageWatch
 from tidemill.spark.fan_out import FanOut, Task, through_rdd
 from tidemill.spark.functions import FunctionRaised
-from tidemill.spark.kernels import fill_fragments, write_view_fragments
+from tidemill.spark.kernels import fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
+from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
 
-Stage = TypeVar("Stage", FillColumn, WriteViewRows)
+Stage = TypeVar("Stage", FillColumn, WriteViewRows, RunTableFunction)
+Item = TypeVar("Item", FragmentWork, str | None)
 Outcome = TypeVar("Outcome", ColumnFile, ViewFragments)
 
 POLL_SECONDS: Final = 0.2
@@ -46,21 +54,27 @@ class SparkStageExecutor:
         self._fan_out = fan_out
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
-        return self._run(stage, fill_fragments, watch)
+        return self._run(stage, fill_fragments, share_out(stage.work, self._tasks(stage)), watch)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
-        parts = self._run(stage, write_view_fragments, watch)
-        fragments = tuple(fragment for part in parts for fragment in part.fragments)
-        return ViewFragments(fragments, sum(part.rows for part in parts))
+        shares = share_out(stage.work, self._tasks(stage))
+        return _joined(self._run(stage, write_view_fragments, shares, watch))
+
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
+        tasks = self._tasks(stage)
+        shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
+        return _joined(self._run(stage, write_table_fragments, shares, watch))
+
+    def _tasks(self, stage: FillColumn | WriteViewRows | RunTableFunction) -> int:
+        return stage.parallelism or self._session.sparkContext.defaultParallelism * TASKS_PER_SLOT
 
     def _run(
         self,
         stage: Stage,
-        kernel: Callable[[Stage, Sequence[FragmentWork], TaskReport], list[Outcome]],
+        kernel: Callable[[Stage, Sequence[Item], TaskReport], list[Outcome]],
+        shares: Sequence[Sequence[Item]],
         watch: StageWatch,
     ) -> list[Outcome]:
-        slots = self._session.sparkContext.defaultParallelism
-        shares = share_out(stage.work, stage.parallelism or slots * TASKS_PER_SLOT)
         scratch = StageScratch(self._scratch_root)
         task = _task(kernel, stage, shares, scratch.location)
         with ThreadPoolExecutor(1) as pool:
@@ -104,8 +118,13 @@ def share_out(work: Iterable[FragmentWork], shares: int) -> list[list[FragmentWo
     return [items for _, items in dealt]
 
 
+def _joined(parts: Sequence[ViewFragments]) -> ViewFragments:
+    fragments = tuple(fragment for part in parts for fragment in part.fragments)
+    return ViewFragments(fragments, sum(part.rows for part in parts))
+
+
 def _task(
-    kernel: Callable[..., list[Any]], stage: object, shares: Sequence[Sequence[FragmentWork]], scratch: str
+    kernel: Callable[..., list[Any]], stage: object, shares: Sequence[Sequence[Any]], scratch: str
 ) -> Task:
     """The function Spark ships: does the share of a number and answers with pickled outcomes."""
 

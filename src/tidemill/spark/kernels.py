@@ -1,30 +1,33 @@
-"""What a task does with its rows: plain functions over Lance fragments and Arrow batches."""
+"""What a task does to fill columns: plain functions over Lance fragments and Arrow batches."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import write_fragments
 
+from tidemill.catalog.model.functions import FunctionEncoding
 from tidemill.jobs.model.coverage import member_mask, row_set
-from tidemill.jobs.model.derived import CHILD_INDEX, SOURCE_ROW_ID, quoted
+from tidemill.jobs.model.derived import path_of, quoted
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, FillColumn, ViewFragments, WriteViewRows
+from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, FillColumn, FunctionCall
 from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint
 from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged
-from tidemill.spark.functions import Chunks, Column, FunctionRaised, RowIds
+from tidemill.spark.functions import Column, RowIds
 from tidemill.spark.scratch import TaskReport
 
 SCAN_ROWS: Final = 65536
+# Of a table with blobs, which may be large, few rows are held at a time.
+BLOB_SCAN_ROWS: Final = 64
+BLOB_MARK: Final = b"lance-encoding:blob"
+# Functions get the bytes, not where they are.
+WHOLE_BLOBS: Final = "all_binary"
 FASTEST_GROWTH: Final = 8.0
-DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
 OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
 
 
@@ -44,12 +47,14 @@ class BatchSizer:
 
 
 class ColumnFiller:
-    """Computes a column, in batches; puts results in safety every flush interval."""
+    """Computes values, in batches; puts results in safety every flush interval."""
 
     def __init__(self, stage: FillColumn, report: TaskReport) -> None:
         self._stage = stage
         self._report = report
-        self._column = Column(stage.function, stage.column.type)
+        is_unpacked = stage.struct_fields[0] is not None
+        self._type = stage.call.function.value_type if is_unpacked else stage.columns.field(0).type
+        self._column = Column(stage.call, self._type)
         self._known = CheckpointValues(stage.checkpoints)
         self._sizer = BatchSizer(stage.batches)
         self._unsaved: list[tuple[RowIds, pa.Array]] = []
@@ -69,7 +74,7 @@ class ColumnFiller:
         return pa.concat_arrays([values, known]).take(pa.array(order))
 
     def _computed(self, inputs: pa.RecordBatch, row_ids: RowIds) -> pa.Array:
-        arrays = [pa.array([], self._stage.column.type)]
+        arrays = [pa.array([], self._type)]
         start = 0
         while start < len(row_ids):
             ids = row_ids[start : start + self._sizer.rows]
@@ -108,29 +113,37 @@ def _fill_fragment(
     dataset: lance.LanceDataset, stage: FillColumn, work: FragmentWork, filler: ColumnFiller
 ) -> ColumnFile:
     fragment = get_fragment(dataset, work.fragment_id)
-    name = stage.column.name
-    columns = [*stage.inputs] if work.rows is None else [*dict.fromkeys([*stage.inputs, name])]
+    inputs = input_columns(stage.call)
+    # Rows that are left out keep the values they have.
+    kept = {} if work.rows is None else {name: quoted(name) for name in stage.columns.names}
     reused_before = filler.reused
     done: list[RowIds] = []
-    with ColumnFileWriter(dataset, stage.location, fragment.physical_rows, stage.column) as writer:
+    with ColumnFileWriter(dataset, stage.location, fragment.physical_rows, stage.columns) as writer:
         for batch in fragment.scanner(
-            columns=columns, with_row_id=True, with_row_address=True, batch_size=SCAN_ROWS
+            columns={**inputs, **kept},
+            with_row_id=True,
+            with_row_address=True,
+            batch_size=scan_rows(dataset),
+            blob_handling=WHOLE_BLOBS,
         ).to_batches():
             row_ids = batch["_rowid"].to_numpy()
-            inputs = batch.select(list(stage.inputs))
+            given = batch.select(list(inputs))
             if work.rows is None:
-                values = filler.values(inputs, row_ids)
+                columns = _unpacked(stage, filler.values(given, row_ids))
                 done.append(row_ids)
             else:
                 wanted = np.flatnonzero(member_mask(row_ids, work.rows))
-                values = filler.values(inputs.take(pa.array(wanted)), row_ids[wanted])
-                values = merged(batch[name], wanted, values)
+                made = _unpacked(stage, filler.values(given.take(pa.array(wanted)), row_ids[wanted]))
+                columns = [
+                    merged(batch[name], wanted, values)
+                    for name, values in zip(stage.columns.names, made, strict=True)
+                ]
                 done.append(row_ids[wanted])
-            writer.write((batch["_rowaddr"].to_numpy() & OFFSET_MASK).astype(np.int64), values)
+            writer.write((batch["_rowaddr"].to_numpy() & OFFSET_MASK).astype(np.int64), columns)
     rows = row_set(np.sort(np.concatenate(done))) if done else row_set(np.empty(0, dtype=np.uint64))
     return ColumnFile(
         fragment_id=work.fragment_id,
-        input_files=files_of(fragment, field_ids(dataset, stage.inputs)),
+        input_files=files_of(fragment, field_ids(dataset, stage.call.inputs)),
         path=writer.path,
         description=describe_file(dataset, writer.path),
         physical_rows=fragment.physical_rows,
@@ -139,86 +152,25 @@ def _fill_fragment(
     )
 
 
-class FailureKeeper:
-    """Hands batches on and keeps what a function raised: Lance would tell it as a fault of its own."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.failure: FunctionRaised | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except FunctionRaised as raised:
-            self.failure = raised
-            raise
+def scan_rows(dataset: lance.LanceDataset) -> int:
+    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+    return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
 
 
-def write_view_fragments(
-    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport
-) -> list[ViewFragments]:
-    """Evaluates the view for the rows and writes what comes out as new fragments of it."""
-    batches = FailureKeeper(_view_batches(stage, work, report))
-    try:
-        written = write_fragments(
-            pa.RecordBatchReader.from_batches(stage.output, batches),
-            stage.view_location,
-            mode="append",
-            max_rows_per_file=stage.max_rows_per_fragment or DEFAULT_ROWS_PER_FRAGMENT,
-        )
-    except (OSError, ValueError) as error:
-        if batches.failure is not None:
-            raise batches.failure from error
-        raise
-    report.flush()
-    rows = sum(fragment.physical_rows for fragment in written)
-    return [ViewFragments(tuple(json.dumps(fragment.to_json()) for fragment in written), rows)]
+def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
+    """What to read for a function, under names of its own: a table or view may use any other.
+
+    An expression is evaluated by the scan: what is read is its value.
+    """
+    if call.function.encoding is FunctionEncoding.SQL:
+        return {f"{prefix}_0": call.function.payload.decode()}
+    return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
 
 
-def _view_batches(
-    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport
-) -> Iterator[pa.RecordBatch]:
-    dataset = lance.dataset(stage.source_location, version=stage.source_version)
-    chunks = None if stage.function is None else Chunks(stage.function)
-    # Under names of their own: the view may call something else what its function reads.
-    inputs = dict(zip(_input_names(stage), map(quoted, stage.inputs), strict=True))
-    for fragment_work in work:
-        scanner = get_fragment(dataset, fragment_work.fragment_id).scanner(
-            columns={**inputs, **stage.columns},
-            filter=stage.filter,
-            with_row_id=True,
-            batch_size=SCAN_ROWS if chunks is None else SCAN_ROWS // 16,
-        )
-        for batch in scanner.to_batches():
-            if fragment_work.rows is not None:
-                batch = batch.filter(pa.array(member_mask(batch["_rowid"].to_numpy(), fragment_work.rows)))
-            yield _projected(stage, batch) if chunks is None else _chunked(stage, batch, chunks)
-            report.rows_done(batch.num_rows)
-
-
-def _input_names(stage: WriteViewRows) -> list[str]:
-    return [f"__input_{number}" for number in range(len(stage.inputs))]
-
-
-def _projected(stage: WriteViewRows, batch: pa.RecordBatch) -> pa.RecordBatch:
-    source = batch["_rowid"].cast(pa.int64())
-    columns = [source if field.name == SOURCE_ROW_ID else batch[field.name] for field in stage.output]
-    return pa.record_batch(columns, schema=stage.output)
-
-
-def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: Chunks) -> pa.RecordBatch:
-    row_ids = batch["_rowid"].to_numpy()
-    children = chunks.compute(batch.select(_input_names(stage)), row_ids)
-    made = dict(zip(stage.function.output.names if stage.function else (), children.columns, strict=True))
-    parents = pa.array(children.parents)
-    columns = []
-    for field in stage.output:
-        if field.name == SOURCE_ROW_ID:
-            columns.append(pa.array(row_ids[children.parents].astype(np.int64)))
-        elif field.name == CHILD_INDEX:
-            columns.append(pa.array(children.indexes))
-        elif field.name in made:
-            columns.append(made[field.name])
-        else:
-            columns.append(batch[field.name].take(parents))
-    return pa.record_batch(columns, schema=stage.output)
+def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
+    """The columns that a result fills: itself, or its fields."""
+    if stage.struct_fields[0] is None:
+        return [values]
+    places = [values.type.get_field_index(name) for name in stage.struct_fields]
+    fields = values.flatten()
+    return [fields[place].cast(field.type) for place, field in zip(places, stage.columns, strict=True)]

@@ -38,5 +38,5 @@ def warm_up(session: SparkSession) -> None:
 
 
 def _import_kernels(_: int) -> bytes:
-    importlib.import_module("tidemill.spark.kernels")
+    importlib.import_module("tidemill.spark.view_kernels")
     return b""

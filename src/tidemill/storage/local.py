@@ -5,50 +5,79 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
+import stat
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
 from uuid import UUID, uuid4
 
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.storage.confinement import check_removable
+
+STAGING: Final = ".staging"
 
 
 class LocalTableFiles:
-    """Files under one warehouse directory; nothing outside it is ever touched."""
+    """Files under one warehouse directory, and under others where registered tables may lie.
 
-    def __init__(self, warehouse: Path) -> None:
+    Nothing outside them is ever touched, and only in the warehouse is a table ever removed.
+    """
+
+    def __init__(self, warehouse: Path, allowed: Sequence[Path] = ()) -> None:
         self._warehouse = warehouse.resolve()
         self._warehouse.mkdir(parents=True, exist_ok=True)
+        self._prefixes = tuple(f"{place.resolve()}/" for place in (warehouse, *allowed))
 
     def location_of(self, table_id: UUID) -> str:
         return str(self._warehouse / f"{table_id}.lance")
 
     def key_of(self, location: str) -> str:
-        return location.removeprefix("/")
+        path = unquote(location.removeprefix("file://")) if location.startswith("file://") else location
+        return path.removeprefix("/")
+
+    def is_inside(self, location: str) -> bool:
+        try:
+            return f"{self._path(self.key_of(location))}/" not in self._prefixes
+        except InvalidInput:
+            return False
 
     def size_of(self, key: str) -> int | None:
-        try:
-            return self._path(key).stat().st_size
-        except FileNotFoundError:
-            return None
+        found = self._look(key)
+        return None if found is None else found.st_size
 
-    def read_tail(self, key: str, length: int) -> bytes:
-        with self._path(key).open("rb") as file:
-            file.seek(-length, os.SEEK_END)
-            return file.read(length)
+    def list_names(self, key: str) -> Sequence[str]:
+        try:
+            names = [entry.name for entry in self._path(key).iterdir() if entry.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in names if not name.endswith(STAGING))
+
+    def read(self, key: str) -> bytes:
+        return self._path(key).read_bytes()
+
+    def write(self, key: str, data: bytes) -> None:
+        target = self._path(key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = _staging(target)
+        try:
+            staging.write_bytes(data)
+            staging.replace(target)
+        finally:
+            staging.unlink(missing_ok=True)
 
     def copy_if_absent(self, source_key: str, target_key: str) -> None:
-        target = self._path(target_key)
-        staging = target.with_name(f".{target.name}.{uuid4()}")
+        source, target = self._path(source_key), self._path(target_key)
         try:
-            shutil.copyfile(self._path(source_key), staging)
-            with suppress(FileExistsError):
-                os.link(staging, target)
+            # Staged files are never written to again, so that a second name is as good as a copy.
+            os.link(source, target)
+        except FileExistsError:
+            return
         except FileNotFoundError:
             # A client may have finished the move for us.
             if not target.exists():
                 raise
-        finally:
-            staging.unlink(missing_ok=True)
 
     def is_same(self, first_key: str, second_key: str) -> bool:
         try:
@@ -61,10 +90,13 @@ class LocalTableFiles:
 
     def remove_table(self, location: str) -> None:
         path = self._path(self.key_of(location))
-        if path.parent != self._warehouse:
-            raise InvalidInput("location", f"{location} is not a table of this warehouse")
+        check_removable(location, path.relative_to(self._warehouse).parts)
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
+
+    def vend(self, location: str) -> Mapping[str, str]:
+        """Nothing: whoever can reach the directory can open the table."""
+        return {}
 
     def check_writable(self) -> None:
         """Raises Unavailable when the warehouse cannot be written to."""
@@ -78,6 +110,32 @@ class LocalTableFiles:
     def _path(self, key: str) -> Path:
         """Refuses `..` and links: they lead out of the warehouse, or into the files of another table."""
         path = Path("/" + key)
-        if path.resolve() != path or not path.is_relative_to(self._warehouse):
-            raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
+        self._look(str(path).removeprefix("/"))
         return path
+
+    def _look(self, key: str) -> os.stat_result | None:
+        """What is at a key, None when nothing is there; each name on the way is looked at for being a link.
+
+        The warehouse itself was resolved when it was opened; what lies below it may have changed since.
+        """
+        path = "/" + key
+        if f"{path}/" in self._prefixes:
+            return os.lstat(path)
+        below = next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
+        names = [] if below is None else path[len(below) :].split("/")
+        if below is None or ".." in names:
+            raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
+        found = None
+        for name in names:
+            try:
+                found = os.lstat(below + name)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            if stat.S_ISLNK(found.st_mode):
+                raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
+            below += name + "/"
+        return found
+
+
+def _staging(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid4()}{STAGING}")

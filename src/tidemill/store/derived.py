@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Table, insert, select
+import pyarrow as pa
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
+from tidemill.jobs.model.derived import (
+    ColumnOutput,
+    ComputedColumn,
+    MaterializedView,
+    SourceQuery,
+    ViewColumn,
+    ViewKind,
+)
 from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.schema import computed_columns, materialized_views
+from tidemill.store.schema import computed_columns, coverage, materialized_views
 
 
 class SqlDerivedRepository:
@@ -22,21 +30,11 @@ class SqlDerivedRepository:
         self._connection = connection
 
     def add_column(self, column: ComputedColumn) -> None:
-        row = {
-            "column_id": column.column_id,
-            "table_id": column.table_id,
-            "name": column.name,
-            "function_digest": column.function_digest,
-            "inputs": list(column.inputs),
-        }
+        row = {"column_id": column.column_id, "table_id": column.table_id, **_column_values(column)}
         self._insert(computed_columns, row, column.table_id, f"Column '{column.name}' has a function already")
 
     def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None:
-        query = select(computed_columns).where(
-            computed_columns.c.table_id == table_id, computed_columns.c.name == name
-        )
-        row = self._connection.execute(query).first()
-        return None if row is None else _column(row)
+        return next((column for column in self.list_columns(table_id) if name in column.names), None)
 
     def list_columns(self, table_id: UUID) -> Sequence[ComputedColumn]:
         query = (
@@ -45,6 +43,25 @@ class SqlDerivedRepository:
             .order_by(computed_columns.c.name)
         )
         return [_column(row) for row in self._connection.execute(query)]
+
+    def replace_function(self, column: ComputedColumn) -> None:
+        # Whatever was covered is about to be overwritten, also for a function that comes back later.
+        self._connection.execute(delete(coverage).where(coverage.c.subject_id == column.column_id))
+        self._update_column(column)
+
+    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
+        for column in self.list_columns(table_id):
+            renamed = _renamed(column, name, new_name)
+            if renamed != column:
+                self._update_column(renamed)
+
+    def remove_column(self, table_id: UUID, name: str) -> None:
+        column = self.find_column(table_id, name)
+        if column is not None:
+            self._connection.execute(delete(coverage).where(coverage.c.subject_id == column.column_id))
+            self._connection.execute(
+                delete(computed_columns).where(computed_columns.c.column_id == column.column_id)
+            )
 
     def add_view(self, view: MaterializedView) -> None:
         row = {
@@ -57,6 +74,9 @@ class SqlDerivedRepository:
             "function_digest": view.function_digest,
             "inputs": list(view.inputs),
             "has_auto_refresh": view.has_auto_refresh,
+            "output": None if view.output is None else view.output.serialize().to_pybytes(),
+            "columns": [asdict(column) for column in view.columns],
+            "partition_by": view.partition_by,
         }
         self._insert(materialized_views, row, view.view_id, f"View {view.view_id} is defined already")
 
@@ -65,6 +85,10 @@ class SqlDerivedRepository:
         row = self._connection.execute(query).first()
         return None if row is None else _view(row)
 
+    def list_views(self) -> Sequence[MaterializedView]:
+        query = select(materialized_views).order_by(materialized_views.c.view_id)
+        return [_view(row) for row in self._connection.execute(query)]
+
     def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]:
         query = (
             select(materialized_views)
@@ -72,6 +96,13 @@ class SqlDerivedRepository:
             .order_by(materialized_views.c.view_id)
         )
         return [_view(row) for row in self._connection.execute(query)]
+
+    def _update_column(self, column: ComputedColumn) -> None:
+        self._connection.execute(
+            update(computed_columns)
+            .where(computed_columns.c.column_id == column.column_id)
+            .values(_column_values(column))
+        )
 
     def _insert(self, target: Table, row: Mapping[str, Any], table_id: UUID, conflict: str) -> None:
         try:
@@ -84,19 +115,58 @@ class SqlDerivedRepository:
             raise ConcurrentModification(conflict) from error
 
 
+def _column_values(column: ComputedColumn) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "function_digest": column.function_digest,
+        "inputs": list(column.inputs),
+        "siblings": [asdict(output) for output in column.siblings],
+    }
+
+
 def _column(row: Row[Any]) -> ComputedColumn:
-    return ComputedColumn(row.column_id, row.table_id, row.name, row.function_digest, tuple(row.inputs))
+    return ComputedColumn(
+        column_id=row.column_id,
+        table_id=row.table_id,
+        name=row.name,
+        function_digest=row.function_digest,
+        inputs=tuple(row.inputs),
+        siblings=tuple(ColumnOutput(**output) for output in row.siblings),
+    )
+
+
+def _renamed(column: ComputedColumn, name: str, new_name: str) -> ComputedColumn:
+    return replace(
+        column,
+        name=new_name if column.name == name else column.name,
+        inputs=tuple(new_name if read == name else read for read in column.inputs),
+        siblings=tuple(
+            replace(output, name=new_name) if output.name == name else output for output in column.siblings
+        ),
+    )
 
 
 def _view(row: Row[Any]) -> MaterializedView:
+    query = row.query
     return MaterializedView(
         view_id=row.view_id,
         source_id=row.source_id,
         kind=ViewKind(row.kind),
-        query=SourceQuery(tuple(row.query["source"]), row.query["columns"], row.query["filter"]),
+        query=SourceQuery(
+            source=tuple(query["source"]),
+            columns=query["columns"],
+            filter=query["filter"],
+            limit=query.get("limit"),
+            offset=query.get("offset"),
+        ),
         raw_query=row.raw_query,
         digest=row.digest,
         function_digest=row.function_digest,
         inputs=tuple(row.inputs),
         has_auto_refresh=row.has_auto_refresh,
+        output=None if row.output is None else pa.ipc.read_schema(pa.py_buffer(row.output)),
+        columns=tuple(
+            ViewColumn(made["name"], made["function_digest"], tuple(made["inputs"])) for made in row.columns
+        ),
+        partition_by=row.partition_by,
     )

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.catalog.haste import may_take_time
+from tidemill.errors import InvalidInput
 from tidemill.store.columns import in_milliseconds
-from tidemill.store.faults import translated
+from tidemill.store.faults import as_database_error, translated
 from tidemill.store.migrations.runner import migrate
+from tidemill.store.readers import SqliteReaders
 from tidemill.store.transaction import SqlTransaction
+from tidemill.store.writer import SqliteWriter, Turns
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
 STATEMENT_TIMEOUT: Final = timedelta(seconds=10)
@@ -29,37 +31,39 @@ WAL_RETRY_DELAY: Final = timedelta(milliseconds=20)
 POSTGRESQL_DRIVERS: Final = frozenset({"postgresql", "postgresql+psycopg"})
 SQLITE_DRIVERS: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 MEMORY_NAMES: Final = frozenset({None, "", ":memory:"})
-
-
-class Turns:
-    """Lets the threads of one process into SQLite one by one: its own waiting is by sleeping, and slow."""
-
-    def __init__(self, timeout: timedelta) -> None:
-        self._lock = threading.Lock()
-        self._timeout = timeout
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        if not self._lock.acquire(timeout=self._timeout.total_seconds()):
-            raise Unavailable(f"The catalog database was busy for {self._timeout.total_seconds():.0f} s")
-        try:
-            yield
-        finally:
-            self._lock.release()
+_NO_OPTIONS: Final[Mapping[str, Any]] = {}
+_READ_ONLY: Final[Mapping[str, Any]] = {"postgresql_readonly": True}
 
 
 class SqlStore:
     """The catalog and the jobs in one SQL database."""
 
-    def __init__(self, engine: Engine, turns: Turns | None = None) -> None:
+    def __init__(
+        self, engine: Engine, turns: Turns | None = None, readers: SqliteReaders | None = None
+    ) -> None:
         self._engine = engine
         self._turns = turns
+        self._writer = None if turns is None else SqliteWriter(engine, turns)
+        self._readers = readers
 
-    @contextmanager
-    def transaction(self) -> Iterator[SqlTransaction]:
+    @property
+    def is_local(self) -> bool:
+        """Whether reading waits for nothing but this machine's disk."""
+        return self._readers is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can open it; a database in memory is one process's own."""
+        return self._turns is None or self._readers is not None
+
+    def transaction(self) -> AbstractContextManager[SqlTransaction]:
         """Commits on leaving, rolls back on an exception. Unavailable on leaving means: outcome unknown."""
-        with self._connection() as connection:
-            yield SqlTransaction(connection)
+        may_take_time()
+        return self._reading_and_writing() if self._writer is None else self._writer.transaction()
+
+    def reading(self) -> AbstractContextManager[SqlTransaction]:
+        """Every statement sees all that was committed before it, waits for no writer, and cannot write."""
+        return self._read_only() if self._readers is None else self._readers.reader()
 
     def ping(self) -> None:
         """Raises Unavailable when the database does not answer."""
@@ -67,28 +71,59 @@ class SqlStore:
             connection.exec_driver_sql("SELECT 1")
 
     def close(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+        if self._writer is not None:
+            self._writer.close()
         self._engine.dispose()
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        if self._turns is None:
-            with translated(), self._engine.begin() as connection:
-                yield connection
-        else:
-            with self._turns.turn(), translated(), self._engine.begin() as connection:
-                yield connection
+    def _reading_and_writing(self) -> Iterator[SqlTransaction]:
+        with self._connection() as connection:
+            yield SqlTransaction(connection)
+
+    @contextmanager
+    def _read_only(self) -> Iterator[SqlTransaction]:
+        may_take_time()
+        with self._connection(_READ_ONLY) as connection, _only_reading(connection):
+            yield SqlTransaction(connection)
+
+    @contextmanager
+    def _connection(self, options: Mapping[str, Any] = _NO_OPTIONS) -> Iterator[Connection]:
+        turn = nullcontext() if self._turns is None else self._turns.turn()
+        with (
+            turn,
+            translated(),
+            self._engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+
+@contextmanager
+def _only_reading(connection: Connection) -> Iterator[None]:
+    """PostgreSQL was told when the transaction began; a database in memory has one connection for all."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    connection.exec_driver_sql("PRAGMA query_only = ON")
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql("PRAGMA query_only = OFF")
 
 
 def open_store(url: str) -> SqlStore:
     """The store at `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, its schema up to date."""
-    engine, turns = _engine(_parsed(url))
+    parsed = _parsed(url)
+    engine, turns = _engine(parsed)
     try:
         with translated(), engine.begin() as connection:
             migrate(connection)
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, turns)
+    return SqlStore(engine, turns, _readers(parsed))
 
 
 def _parsed(url: str) -> URL:
@@ -104,6 +139,12 @@ def _engine(url: URL) -> tuple[Engine, Turns | None]:
     if url.drivername in POSTGRESQL_DRIVERS:
         return _postgresql_engine(url), None
     raise InvalidInput("database", f"'{url.drivername}' is not served; use sqlite:///… or postgresql://…")
+
+
+def _readers(url: URL) -> SqliteReaders | None:
+    if url.drivername in SQLITE_DRIVERS and url.database not in MEMORY_NAMES:
+        return SqliteReaders(url, BUSY_TIMEOUT)
+    return None
 
 
 def _postgresql_engine(url: URL) -> Engine:
@@ -129,7 +170,7 @@ def _sqlite_engine(url: URL) -> Engine:
     if url.database in MEMORY_NAMES:
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
-        engine = create_engine(url)
+        engine = create_engine(url, connect_args={"check_same_thread": False})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -145,7 +186,10 @@ def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) 
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    try:
+        connection.connection.cursor().execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        raise as_database_error(error, connection.dialect) from error
 
 
 def switch_to_wal(connection: sqlite3.Connection) -> None:

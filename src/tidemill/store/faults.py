@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import (
     DatabaseError,
     DataError,
@@ -38,6 +39,21 @@ def translated() -> Iterator[None]:
         if not _is_outage(error):
             raise
         raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
+
+
+def refusable(connection: Connection) -> AbstractContextManager[object]:
+    """A statement that may break a constraint: the transaction stays usable when it does.
+
+    SQLite takes back a refused statement alone; PostgreSQL the transaction, unless there is a savepoint.
+    """
+    return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+
+
+def as_database_error(error: Exception, dialect: Dialect, *, is_lost: bool = False) -> BaseException:
+    """What SQLAlchemy would have raised, had the statement gone through it."""
+    return DBAPIError.instance(
+        None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_lost, dialect=dialect
+    )
 
 
 def is_foreign_key_violation(error: IntegrityError) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidemill.catalog.errors import FunctionNotFound
-from tidemill.catalog.model.functions import Function, decode_envelope, encode_envelope
+from tidemill.catalog.errors import ConcurrentModification, FunctionNotFound
+from tidemill.catalog.model.functions import Function, RegisteredFunction, decode_envelope, encode_envelope
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.schema import functions
 
@@ -19,20 +20,28 @@ class SqlFunctionRepository:
 
     def add(self, function: Function, registered_by: str) -> None:
         if self._find_envelope(function.digest) is not None:
+            self._list_again(function.digest)
             return
+        latest = select(func.coalesce(func.max(functions.c.version), 0)).where(
+            functions.c.name == function.name
+        )
         row = {
             "digest": function.digest,
             "name": function.name,
             "envelope": encode_envelope(function),
             "registered_by": registered_by,
             "registered_at": DatabaseTime(),
+            "version": latest.scalar_subquery() + 1,
         }
         try:
             with self._connection.begin_nested():
                 self._connection.execute(insert(functions).values(row))
-        except IntegrityError:
-            # Somebody registered the same digest in the meantime, and a digest says what it is.
-            return
+        except IntegrityError as error:
+            # The same digest, registered in the meantime, is the same function; another took the version.
+            if self._find_envelope(function.digest) is None:
+                raise ConcurrentModification(
+                    f"Another function '{function.name}' was registered at the same time; try again"
+                ) from error
 
     def get(self, digest: str) -> Function:
         envelope = self._find_envelope(digest)
@@ -40,11 +49,32 @@ class SqlFunctionRepository:
             raise FunctionNotFound(digest)
         return decode_envelope(envelope, "function")
 
-    def list_all(self) -> Sequence[Function]:
-        query = select(functions.c.envelope).order_by(
-            functions.c.name, functions.c.registered_at, functions.c.digest
+    def list_registered(self, name: str | None = None) -> Sequence[RegisteredFunction]:
+        query = (
+            select(functions)
+            .where(functions.c.dropped_at.is_(None))
+            .order_by(functions.c.name, functions.c.version)
         )
-        return [decode_envelope(envelope, "function") for envelope in self._connection.scalars(query)]
+        if name is not None:
+            query = query.where(functions.c.name == name)
+        return [_registered(row) for row in self._connection.execute(query)]
+
+    def drop(self, digest: str) -> None:
+        self._connection.execute(
+            update(functions).where(functions.c.digest == digest).values(dropped_at=DatabaseTime())
+        )
+
+    def _list_again(self, digest: str) -> None:
+        self._connection.execute(
+            update(functions)
+            .where(functions.c.digest == digest, functions.c.dropped_at.is_not(None))
+            .values(dropped_at=None)
+        )
 
     def _find_envelope(self, digest: str) -> bytes | None:
         return self._connection.scalar(select(functions.c.envelope).where(functions.c.digest == digest))
+
+
+def _registered(row: Row[Any]) -> RegisteredFunction:
+    function = decode_envelope(row.envelope, "function")
+    return RegisteredFunction(function, row.version, row.registered_by, row.registered_at)

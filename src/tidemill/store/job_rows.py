@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job, JobKind, Progress, RefreshRequest
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Failure,
+    IndexRequest,
+    Job,
+    JobKind,
+    JobRequest,
+    Progress,
+    RefreshRequest,
+)
 from tidemill.jobs.model.state import JobState
 from tidemill.store.columns import DatabaseTime
 
-ValueT = TypeVar("ValueT", BackfillRequest, RefreshRequest, Progress, Failure)
+ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure)
+
+REQUESTS: Final[Mapping[JobKind, type[JobRequest]]] = {
+    JobKind.BACKFILL: BackfillRequest,
+    JobKind.REFRESH: RefreshRequest,
+    JobKind.INDEX: IndexRequest,
+}
 
 
 def job_values(job: Job) -> dict[str, Any]:
@@ -27,9 +42,11 @@ def job_values(job: Job) -> dict[str, Any]:
         "submitted_by": job.submitted_by,
         "idempotency_key": job.idempotency_key,
         "epoch": job.epoch,
+        "attempt": job.attempt,
         "owner": job.owner,
         "lease_until_at": job.lease_until_at,
         "cancel_requested_at": job.cancel_requested_at,
+        "pause_requested_at": job.pause_requested_at,
         "created_at": job.created_at,
         "started_at": job.started_at,
         "finished_at": job.finished_at,
@@ -62,15 +79,17 @@ def job_of(row: Row[Any]) -> Job:
         table_id=row.table_id,
         table=TableIdent(NamespacePath(tuple(namespace)), name),
         subject_id=row.subject_id,
-        request=_request(kind, row.request),
+        request=_value(REQUESTS[kind], row.request),
         state=JobState(row.state),
         submitted_by=row.submitted_by,
         created_at=row.created_at,
         idempotency_key=row.idempotency_key,
         epoch=row.epoch,
+        attempt=row.attempt,
         owner=row.owner,
         lease_until_at=row.lease_until_at,
         cancel_requested_at=row.cancel_requested_at,
+        pause_requested_at=row.pause_requested_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
         updated_at=row.updated_at,
@@ -78,14 +97,6 @@ def job_of(row: Row[Any]) -> Job:
         result=row.result,
         failure=None if row.failure is None else _value(Failure, row.failure),
     )
-
-
-def _request(kind: JobKind, stored: Mapping[str, Any]) -> BackfillRequest | RefreshRequest:
-    match kind:
-        case JobKind.BACKFILL:
-            return _value(BackfillRequest, stored)
-        case JobKind.REFRESH:
-            return _value(RefreshRequest, stored)
 
 
 def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:

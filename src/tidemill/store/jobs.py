@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.jobs import IndexRequest, Job
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.job_rows import job_of, job_values
@@ -48,18 +49,56 @@ class SqlJobRepository:
             query = query.where(jobs.c.job_id < before)
         return [job_of(row) for row in self._connection.execute(query)]
 
+    def list_active(self, table_id: UUID) -> Sequence[Job]:
+        query = (
+            select(jobs)
+            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .order_by(jobs.c.job_id)
+        )
+        return [job_of(row) for row in self._connection.execute(query)]
+
     def request_cancel(self, job_id: str) -> Job:
+        state = self._locked_state(job_id)
+        check_transition(job_id, state, JobState.CANCELLED)
+        changes: dict[str, Any] = {
+            "cancel_requested_at": func.coalesce(jobs.c.cancel_requested_at, DatabaseTime())
+        }
+        if state is not JobState.RUNNING:
+            changes |= {"state": JobState.CANCELLED, "finished_at": DatabaseTime()}
+        return self._change(job_id, changes)
+
+    def request_pause(self, job_id: str) -> Job:
+        state = self._locked_state(job_id)
+        if state is JobState.PAUSED:
+            return self.get(job_id)
+        check_transition(job_id, state, JobState.PAUSED)
+        if state is JobState.RUNNING:
+            asked_at = func.coalesce(jobs.c.pause_requested_at, DatabaseTime())
+            return self._change(job_id, {"pause_requested_at": asked_at})
+        return self._change(job_id, {"state": JobState.PAUSED})
+
+    def resume(self, job_id: str) -> Job:
+        state = self._locked_state(job_id)
+        if state is JobState.QUEUED:
+            return self.get(job_id)
+        check_transition(job_id, state, JobState.QUEUED)
+        if state is JobState.RUNNING:
+            return self._change(job_id, {"pause_requested_at": None})
+        return self._change(job_id, {"state": JobState.QUEUED})
+
+    def _locked_state(self, job_id: str) -> JobState:
         state = self._connection.scalar(select(jobs.c.state).where(jobs.c.job_id == job_id).with_for_update())
         if state is None:
             raise JobNotFound(job_id)
-        changes: dict[str, Any] = {
-            "cancel_requested_at": func.coalesce(jobs.c.cancel_requested_at, DatabaseTime()),
-            "updated_at": DatabaseTime(),
-        }
-        check_transition(job_id, JobState(state), JobState.CANCELLED)
-        if state == JobState.QUEUED:
-            changes |= {"state": JobState.CANCELLED, "finished_at": DatabaseTime()}
-        changed = update(jobs).where(jobs.c.job_id == job_id).values(changes).returning(jobs)
+        return JobState(state)
+
+    def _change(self, job_id: str, changes: dict[str, Any]) -> Job:
+        changed = (
+            update(jobs)
+            .where(jobs.c.job_id == job_id)
+            .values({**changes, "updated_at": DatabaseTime()})
+            .returning(jobs)
+        )
         return job_of(self._connection.execute(changed).one())
 
     def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
@@ -68,4 +107,6 @@ class SqlJobRepository:
 
 
 def _subject(job: Job) -> str:
+    if isinstance(job.request, IndexRequest):
+        return f"index '{job.request.name}' of {job.table}"
     return str(job.table) if job.column is None else f"column '{job.column}' of {job.table}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, update
 
 from tidemill.jobs.errors import InvalidJobTransition, LeaseLost
 from tidemill.jobs.model.jobs import Job, Lease, Progress
@@ -35,6 +35,7 @@ class SqlJobLeases:
             .values(
                 state=JobState.RUNNING,
                 epoch=jobs.c.epoch + 1,
+                attempt=jobs.c.attempt + 1,
                 owner=owner,
                 lease_until_at=DatabaseTime() + in_milliseconds(duration),
                 started_at=func.coalesce(jobs.c.started_at, DatabaseTime()),
@@ -61,6 +62,19 @@ class SqlJobLeases:
         if not ended.state.is_final:
             raise InvalidJobTransition(lease.job_id, JobState.RUNNING, ended.state)
         self._change(lease, lease_until_at=None, finished_at=DatabaseTime(), **outcome_values(ended))
+
+    def suspend(self, lease: Lease, progress: Progress) -> Job:
+        # One that is cancelled by now goes to a worker once more, to be ended as such.
+        is_wanted = or_(jobs.c.pause_requested_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
+        row = self._change(
+            lease,
+            state=case((is_wanted, JobState.QUEUED.value), else_=JobState.PAUSED.value),
+            lease_until_at=None,
+            attempt=0,
+            pause_requested_at=None,
+            progress=progress_values(progress),
+        )
+        return job_of(row)
 
     def release(self, lease: Lease) -> None:
         self._connection.execute(update(jobs).where(_is_held(lease)).values(lease_until_at=DatabaseTime()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
@@ -61,15 +61,6 @@ class SqlNamespaceRepository:
             query = query.where(namespaces.c.name > page.after)
         rows = self._connection.execute(query)
         return [Namespace(row.namespace_id, path.child(row.name), row.properties) for row in rows]
-
-    def set_properties(self, namespace: Namespace) -> None:
-        changed = self._connection.execute(
-            update(namespaces)
-            .where(namespaces.c.namespace_id == namespace.namespace_id)
-            .values(properties=dict(namespace.properties))
-        )
-        if not changed.rowcount:
-            raise NamespaceNotFound(namespace.path)
 
     def remove(self, path: NamespacePath) -> None:
         namespace = self.get(path)

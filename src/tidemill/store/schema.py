@@ -63,6 +63,8 @@ functions: Final = Table(
     Column("envelope", LargeBinary, nullable=False),
     Column("registered_by", Text, nullable=False),
     Column("registered_at", MillisecondTime, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("dropped_at", MillisecondTime),
 )
 
 computed_columns: Final = Table(
@@ -73,6 +75,7 @@ computed_columns: Final = Table(
     Column("name", Text, nullable=False),
     Column("function_digest", Text, nullable=False),
     Column("inputs", JsonText, nullable=False),
+    Column("siblings", JsonText, nullable=False),
 )
 
 materialized_views: Final = Table(
@@ -87,6 +90,9 @@ materialized_views: Final = Table(
     Column("function_digest", Text),
     Column("inputs", JsonText, nullable=False),
     Column("has_auto_refresh", Boolean, nullable=False),
+    Column("output", LargeBinary),
+    Column("columns", JsonText, nullable=False),
+    Column("partition_by", Text),
 )
 
 coverage: Final = Table(
@@ -112,9 +118,11 @@ jobs: Final = Table(
     Column("submitted_by", Text, nullable=False),
     Column("idempotency_key", Text),
     Column("epoch", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
     Column("owner", Text),
     Column("lease_until_at", MillisecondTime),
     Column("cancel_requested_at", MillisecondTime),
+    Column("pause_requested_at", MillisecondTime),
     Column("created_at", MillisecondTime, nullable=False),
     Column("started_at", MillisecondTime),
     Column("finished_at", MillisecondTime),
@@ -146,6 +154,33 @@ job_parts: Final = Table(
     Column("table_id", Uuid, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("row_ids", LargeBinary, nullable=False),
+)
+
+transactions: Final = Table(
+    "transactions",
+    metadata,
+    Column("transaction_id", Text, primary_key=True),
+    Column("properties", JsonText, nullable=False),
+    Column("updated_at", MillisecondTime, nullable=False),
+)
+
+secrets: Final = Table(
+    "secrets",
+    metadata,
+    Column("namespace_id", Uuid, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed_value", LargeBinary, nullable=False),
+    Column("created_at", MillisecondTime, nullable=False),
+    Column("updated_at", MillisecondTime, nullable=False),
+)
+
+stored_queries: Final = Table(
+    "stored_queries",
+    metadata,
+    Column("table_id", Uuid, primary_key=True),
+    Column("statement", Text, nullable=False),
+    Column("query", JsonText, nullable=False),
+    Column("output", LargeBinary, nullable=False),
 )
 
 workers: Final = Table(

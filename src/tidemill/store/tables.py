@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, literal, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.columns import MAX_BIGINT, DatabaseTime
 from tidemill.store.faults import is_foreign_key_violation
 from tidemill.store.paths import get_namespace_id, paths_under, place, place_values
+from tidemill.store.prepared import Prepared
 from tidemill.store.schema import (
+    ROOT_ID,
     computed_columns,
     coverage,
     jobs,
@@ -57,14 +75,8 @@ class SqlTableRepository:
         return found
 
     def find(self, ident: TableIdent) -> Table | None:
-        holder = place(len(ident.namespace.levels))
-        query = (
-            select(tables)
-            .join(holder, tables.c.namespace_id == holder.c.namespace_id)
-            .where(tables.c.name == bindparam("table_name"))
-        )
         values = {**place_values(ident.namespace), "table_name": ident.name}
-        row = self._connection.execute(query, values).first()
+        row = _find_statement(len(ident.namespace.levels)).first(self._connection, values)
         return None if row is None else _table(row, ident.namespace)
 
     def find_by_id(self, table_id: UUID) -> Table | None:
@@ -95,9 +107,11 @@ class SqlTableRepository:
         levels = tuple(row.level for row in rows if row.parent_id is not None)
         return _table(rows[0], NamespacePath(levels))
 
-    def list_in(self, path: NamespacePath, page: Page) -> Sequence[Table]:
+    def list_in(
+        self, path: NamespacePath, page: Page, declared: Declared = Declared.INCLUDE
+    ) -> Sequence[Table]:
         query = (
-            select(tables)
+            _listed(declared)
             .where(tables.c.namespace_id == get_namespace_id(self._connection, path))
             .order_by(tables.c.name)
             .limit(page.limit)
@@ -106,14 +120,69 @@ class SqlTableRepository:
             query = query.where(tables.c.name > page.after)
         return [_table(row, path) for row in self._connection.execute(query)]
 
-    def list_under(self, path: NamespacePath) -> Sequence[Table]:
+    def list_names(self, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
+        values = {
+            **place_values(path),
+            "after": page.after or "",
+            "count": MAX_BIGINT if page.limit is None else page.limit,
+        }
+        rows = _names_statement(len(path.levels), declared).all(self._connection, values)
+        if not rows:
+            get_namespace_id(self._connection, path)
+        return [row.name for row in rows]
+
+    def list_under(self, path: NamespacePath, declared: Declared = Declared.INCLUDE) -> Sequence[Table]:
         paths = paths_under(self._connection, path)
-        query = select(tables)
+        query = _listed(declared)
         if not path.is_root:
             query = query.where(tables.c.namespace_id.in_(paths))
         rows = self._connection.execute(query)
         found = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
         return sorted(found, key=lambda table: table.ident.levels)
+
+    def rename(self, table_id: UUID, ident: TableIdent) -> None:
+        namespace_id = get_namespace_id(self._connection, ident.namespace)
+        # Jobs before the table, as publishing locks them.
+        self._connection.execute(
+            update(jobs).where(jobs.c.table_id == table_id).values(table_levels=list(ident.levels))
+        )
+        change = update(tables).where(tables.c.table_id == table_id)
+        try:
+            with self._connection.begin_nested():
+                changed = self._connection.execute(change.values(namespace_id=namespace_id, name=ident.name))
+        except IntegrityError as error:
+            if is_foreign_key_violation(error):
+                raise NamespaceNotFound(ident.namespace) from error
+            raise TableAlreadyExists(ident) from error
+        if not changed.rowcount:
+            raise TableNotFound(ident)
+
+    def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None:
+        self._connection.execute(
+            update(tables).where(tables.c.table_id == table_id).values(properties=dict(properties))
+        )
+
+    def find_overlapping(self, location: str) -> Sequence[Table]:
+        # The root's row is what transactions that take a place wait for each other at; its children do not.
+        self._connection.execute(
+            select(namespaces.c.namespace_id)
+            .where(namespaces.c.namespace_id == ROOT_ID)
+            .with_for_update(key_share=True)
+        )
+        asked, theirs = literal(f"{location}/"), tables.c.location + "/"
+        query = select(tables.c.table_id).where(
+            or_(
+                func.substr(asked, 1, func.length(theirs)) == theirs,
+                func.substr(theirs, 1, func.length(asked)) == asked,
+            )
+        )
+        found = (self.find_by_id(row.table_id) for row in self._connection.execute(query).all())
+        return [table for table in found if table is not None]
+
+    def lock(self, table: Table) -> None:
+        query = select(tables.c.table_id).where(tables.c.table_id == table.table_id).with_for_update()
+        if self._connection.execute(query).first() is None:
+            raise TableNotFound(table.ident)
 
     def remove(self, table_id: UUID) -> None:
         # Jobs before the table, as publishing locks them; then again, for a job that came in between.
@@ -142,6 +211,39 @@ class SqlTableRepository:
                 updated_at=DatabaseTime(),
             )
         )
+
+
+def _listed(declared: Declared) -> Select[Any]:
+    if declared is Declared.INCLUDE:
+        return select(tables)
+    has_data = exists().where(
+        table_versions.c.table_id == tables.c.table_id, table_versions.c.branch == MAIN_BRANCH
+    )
+    return select(tables).where(has_data)
+
+
+@cache
+def _find_statement(depth: int) -> Prepared:
+    holder = place(depth)
+    return Prepared(
+        select(tables)
+        .join(holder, tables.c.namespace_id == holder.c.namespace_id)
+        .where(tables.c.name == bindparam("table_name"))
+    )
+
+
+@cache
+def _names_statement(depth: int, declared: Declared) -> Prepared:
+    """No name is empty, so that all come after the empty one."""
+    holder = place(depth)
+    return Prepared(
+        _listed(declared)
+        .with_only_columns(tables.c.name)
+        .join(holder, tables.c.namespace_id == holder.c.namespace_id)
+        .where(tables.c.name > bindparam("after", type_=Text))
+        .order_by(tables.c.name)
+        .limit(bindparam("count", type_=BigInteger))
+    )
 
 
 def _table(row: Row[Any], namespace: NamespacePath) -> Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -15,9 +17,15 @@ from tidemill.store.jobs import SqlJobRepository
 from tidemill.store.leases import SqlJobLeases
 from tidemill.store.ledger import SqlPartLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
+from tidemill.store.prepared import Prepared
+from tidemill.store.secrets import SqlSecretRepository
+from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
+from tidemill.store.transactions import SqlTransactionNotes
 from tidemill.store.versions import SqlVersionRepository
 from tidemill.store.workers import SqlWorkerRegistry
+
+NOW: Final = Prepared(select(DatabaseTime().label("now")))
 
 
 class SqlTransaction:
@@ -29,6 +37,9 @@ class SqlTransaction:
         self.tables = SqlTableRepository(connection)
         self.versions = SqlVersionRepository(connection)
         self.functions = SqlFunctionRepository(connection)
+        self.notes = SqlTransactionNotes(connection)
+        self.secrets = SqlSecretRepository(connection)
+        self.stored_queries = SqlStoredQueryRepository(connection)
         self.jobs = SqlJobRepository(connection)
         self.leases = SqlJobLeases(connection)
         self.events = SqlJobEvents(connection)
@@ -38,4 +49,9 @@ class SqlTransaction:
         self.workers = SqlWorkerRegistry(connection)
 
     def now(self) -> datetime:
-        return from_milliseconds(self._connection.scalars(select(DatabaseTime())).one())
+        if self._connection.dialect.name == "sqlite":
+            # Its clock is this machine's.
+            return from_milliseconds(time.time_ns() // 1_000_000)
+        row = NOW.first(self._connection, {})
+        assert row is not None
+        return from_milliseconds(row.now)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
@@ -14,8 +28,21 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import TableVersion
 from tidemill.errors import InvalidInput
 from tidemill.store.columns import MAX_BIGINT
-from tidemill.store.schema import table_versions
+from tidemill.store.faults import refusable
+from tidemill.store.prepared import Prepared
+from tidemill.store.schema import computed_columns, coverage, materialized_views, table_versions
 from tidemill.store.tables import SqlTableRepository
+
+ON_BRANCH: Final = and_(
+    table_versions.c.table_id == bindparam("of_table", type_=Uuid),
+    table_versions.c.branch == bindparam("on_branch", type_=Text),
+)
+ONE: Final = and_(ON_BRANCH, table_versions.c.version == bindparam("number", type_=BigInteger))
+FIND: Final = Prepared(select(table_versions).where(ONE))
+FIND_LATEST: Final = Prepared(
+    select(table_versions).where(ON_BRANCH).order_by(table_versions.c.version.desc()).limit(1)
+)
+INSERT: Final = Prepared(insert(table_versions), table_versions.c.keys())
 
 
 class SqlVersionRepository:
@@ -37,8 +64,8 @@ class SqlVersionRepository:
             "metadata": dict(version.metadata),
         }
         try:
-            with self._connection.begin_nested():
-                self._connection.execute(insert(table_versions).values(row))
+            with refusable(self._connection):
+                INSERT.change(self._connection, row)
         except IntegrityError as error:
             table = SqlTableRepository(self._connection).find_by_id(version.table_id)
             if table is None:
@@ -49,17 +76,12 @@ class SqlVersionRepository:
     def find(self, table_id: UUID, branch: str, version: int) -> TableVersion | None:
         if not 0 <= version <= MAX_BIGINT:
             return None
-        row = self._connection.execute(select(table_versions).where(_is(table_id, branch, version))).first()
+        values = {"of_table": table_id, "on_branch": branch, "number": version}
+        row = FIND.first(self._connection, values)
         return None if row is None else _version(row)
 
     def find_latest(self, table_id: UUID, branch: str) -> TableVersion | None:
-        query = (
-            select(table_versions)
-            .where(table_versions.c.table_id == table_id, table_versions.c.branch == branch)
-            .order_by(table_versions.c.version.desc())
-            .limit(1)
-        )
-        row = self._connection.execute(query).first()
+        row = FIND_LATEST.first(self._connection, {"of_table": table_id, "on_branch": branch})
         return None if row is None else _version(row)
 
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
@@ -70,16 +92,47 @@ class SqlVersionRepository:
         )
         return [_version(row) for row in self._connection.execute(query)]
 
-    def set_manifest_path(self, version: TableVersion, path: str) -> None:
-        self._connection.execute(
-            update(table_versions)
-            .where(_is(version.table_id, version.branch, version.version))
-            .values(manifest_path=path)
-        )
+    def list_page(
+        self, table_id: UUID, branch: str, after: int | None, limit: int | None, *, is_descending: bool
+    ) -> Sequence[TableVersion]:
+        values = {
+            "of_table": table_id,
+            "on_branch": branch,
+            "after": after if after is None else min(after, MAX_BIGINT),
+            "count": MAX_BIGINT if limit is None else limit,
+        }
+        statement = _page(is_descending=is_descending, has_start=after is not None)
+        return [_version(row) for row in statement.all(self._connection, values)]
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None:
         if 0 <= version <= MAX_BIGINT:
             self._connection.execute(delete(table_versions).where(_is(table_id, branch, version)))
+
+    def remove_branch(self, table_id: UUID, branch: str) -> None:
+        self._connection.execute(
+            delete(table_versions).where(
+                table_versions.c.table_id == table_id, table_versions.c.branch == branch
+            )
+        )
+
+    def forget_results(self, table_id: UUID, version: int) -> None:
+        columns = select(computed_columns.c.column_id).where(computed_columns.c.table_id == table_id)
+        views = select(materialized_views.c.view_id).where(materialized_views.c.source_id == table_id)
+        self._connection.execute(
+            delete(coverage).where(
+                coverage.c.watermark >= version,
+                or_(coverage.c.subject_id.in_(columns), coverage.c.subject_id.in_(views)),
+            )
+        )
+
+
+@cache
+def _page(*, is_descending: bool, has_start: bool) -> Prepared:
+    number, after = table_versions.c.version, bindparam("after", type_=BigInteger)
+    query = select(table_versions).where(ON_BRANCH).order_by(number.desc() if is_descending else number)
+    if has_start:
+        query = query.where(number < after if is_descending else number > after)
+    return Prepared(query.limit(bindparam("count", type_=BigInteger)))
 
 
 def _is(table_id: UUID, branch: str, version: int) -> ColumnElement[bool]:

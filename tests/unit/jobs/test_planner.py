@@ -66,7 +66,11 @@ def test_a_refresh_leaves_exactly_the_results_of_live_rows(
     coverage = Coverage("d", 5, BitMap64(covered), 1)
     progress = ViewProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
     plan = plan_refresh(progress, is_full=is_full)
-    computed = {row for item in plan.work for row in item.rows or ()}
+    computed = {
+        row
+        for item in plan.work
+        for row in (item.rows or [row for row in live if row // 10 == item.fragment_id])
+    }
     kept = set() if is_full else covered - set(plan.stale)
     assert kept | computed == live
     assert not kept & computed
@@ -74,6 +78,33 @@ def test_a_refresh_leaves_exactly_the_results_of_live_rows(
     assert set(covered_after(plan, progress).rows) == live
     assert plan.rows_removed == len(covered - live)
     assert plan.rows_reused + plan.rows == len(live)
+
+
+@given(live=SETS, covered=SETS, updated=SETS)
+def test_a_view_of_the_source_as_a_whole_is_made_anew_or_left_alone(
+    live: set[int], covered: set[int], updated: set[int]
+) -> None:
+    coverage = Coverage("d", 5, BitMap64(covered), 1)
+    changes = Changes(BitMap64(updated))
+    progress = ViewProgress(snapshot(live), coverage, changes, located(live), is_whole=True)
+    plan = plan_refresh(progress, is_full=False)
+    assert plan.is_full == (covered != live or bool(covered & updated))
+    assert plan.is_empty != plan.is_full
+    assert plan.rows == (len(live) if plan.is_full else 0)
+
+
+def test_a_view_of_a_whole_but_empty_source_is_made_once() -> None:
+    progress = ViewProgress(snapshot(set()), Coverage("d"), Changes(), located(set()), is_whole=True)
+    assert plan_refresh(progress, is_full=False).is_full
+
+
+@given(live=SETS, offset=st.none() | st.integers(0, 9), limit=st.none() | st.integers(0, 9))
+def test_a_window_counts_rows_in_the_order_they_are_stored(
+    live: set[int], offset: int | None, limit: int | None
+) -> None:
+    rest = sorted(live)[offset or 0 :]
+    window = located(live).window(offset, limit)
+    assert list(window.row_ids) == (rest if limit is None else rest[:limit])
 
 
 @given(SETS, SETS)

@@ -24,3 +24,11 @@ def test_a_queued_job_cannot_be_done_without_running() -> None:
         check_transition("j", JobState.QUEUED, JobState.DONE)
     check_transition("j", JobState.QUEUED, JobState.RUNNING)
     check_transition("j", JobState.RUNNING, JobState.DONE)
+
+
+def test_a_paused_job_is_still_active_and_has_to_be_queued_again() -> None:
+    assert JobState.PAUSED in ACTIVE_STATES
+    check_transition("j", JobState.RUNNING, JobState.PAUSED)
+    check_transition("j", JobState.PAUSED, JobState.QUEUED)
+    with pytest.raises(InvalidJobTransition):
+        check_transition("j", JobState.PAUSED, JobState.RUNNING)

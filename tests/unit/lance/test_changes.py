@@ -29,8 +29,8 @@ def dataset(tmp_path: Path) -> LanceDataset:
 
 def replace_column(dataset: LanceDataset, column: str, fragment_id: int) -> LanceDataset:
     field = pa.field(column, pa.int64())
-    with ColumnFileWriter(dataset, dataset.uri, 10, field) as writer:
-        writer.write(pa.array(range(10)).to_numpy(), pa.array([7] * 10, pa.int64()))
+    with ColumnFileWriter(dataset, dataset.uri, 10, pa.schema([field])) as writer:
+        writer.write(pa.array(range(10)).to_numpy(), [pa.array([7] * 10, pa.int64())])
     description = describe_file(dataset, writer.path)
     group = LanceOperation.DataReplacementGroup(fragment_id, lance.fragment.DataFile(**description))
     operation = LanceOperation.DataReplacement([group])

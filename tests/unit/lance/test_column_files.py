@@ -34,9 +34,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
 @pytest.mark.parametrize("name", VALUES)
 def test_holes_are_filled_with_nulls_in_every_type(dataset: lance.LanceDataset, name: str) -> None:
     values = VALUES[name]
-    with ColumnFileWriter(dataset, dataset.uri, 7, pa.field("y", values.type)) as writer:
-        writer.write(np.array([1, 2]), values.slice(0, 2))
-        writer.write(np.array([5]), values.slice(2, 1))
+    with ColumnFileWriter(dataset, dataset.uri, 7, pa.schema([pa.field("y", values.type)])) as writer:
+        writer.write(np.array([1, 2]), [values.slice(0, 2)])
+        writer.write(np.array([5]), [values.slice(2, 1)])
     path = str(Path(dataset.uri) / "data" / writer.path)
     found = LanceFileReader(path).read_all().to_table().column(0).to_pylist()
     first, second, third = values.to_pylist()

@@ -4,50 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import httpx
 import pyarrow as pa
-from pyroaring import BitMap64
 
-from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
+from tests.unit.protocols.stand_jobs import (
+    SOME_ID,
+    SOME_TIME,
+    Columns,
+    Functions,
+    Health,
+    Jobs,
+    Plans,
+    Views,
+)
+from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller
-from tidemill.catalog.model.functions import Function
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
+from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.tables import (
+    MAIN_BRANCH,
+    Declared,
     InsertMode,
     Page,
     Table,
     TableDescription,
-    TableQuery,
+    TablePoint,
+    TableSummary,
     TableVersion,
     VersionEntry,
     WriteResult,
 )
-from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.tables import Declared, TableOperations
+from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
-from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobEvent, JobKind, RefreshRequest
-from tidemill.jobs.model.plans import BackfillPlan, FragmentWork, RefreshPlan
-from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.columns import ColumnDeclaration, ColumnOperations
-from tidemill.jobs.operations.explain import Explainer
-from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.views import CreatedView, ViewDefinition, ViewOperations
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Callers, local_caller
 from tidemill.protocols.http.limits import Limits
-from tidemill.protocols.http.operations import HealthReport, Operations
+from tidemill.protocols.http.operations import Operations
 
-SOME_ID = UUID(int=7)
-SOME_TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 
 
@@ -87,6 +86,7 @@ class Namespaces(NamespaceOperations):
 class Tables(TableOperations):
     def __init__(self) -> None:
         self.rows: dict[tuple[str, ...], pa.Table | None] = {}
+        self.options: dict[str, str] = {}
 
     def create(
         self,
@@ -95,31 +95,56 @@ class Tables(TableOperations):
         rows: pa.RecordBatchReader,
         mode: CreateMode,
         properties: Mapping[str, str],
+        location: str | None = None,
     ) -> TableDescription:
         if ident.levels in self.rows and mode is CreateMode.CREATE:
             raise TableAlreadyExists(ident)
         self.rows[ident.levels] = rows.read_all()
         return self.describe(caller, ident)
 
-    def declare(self, caller: Caller, ident: TableIdent, properties: Mapping[str, str]) -> Table:
+    def declare(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        properties: Mapping[str, str],
+        location: str | None = None,
+    ) -> Table:
         self.rows[ident.levels] = None
-        return Table(SOME_ID, ident, "/warehouse/7", properties=properties)
+        return Table(SOME_ID, ident, location or "/warehouse/7", properties=properties)
 
-    def describe(self, caller: Caller, ident: TableIdent, version: int | None = None) -> TableDescription:
+    def describe(
+        self, caller: Caller, ident: TableIdent, point: TablePoint | None = None
+    ) -> TableDescription:
+        point = point or TablePoint()
         if ident.levels not in self.rows:
             raise TableNotFound(ident)
+        if point.branch is not None:
+            raise BranchNotFound(ident, point.branch)
         table, rows = Table(SOME_ID, ident, "/warehouse/a b/7"), self.rows[ident.levels]
         if rows is None:
             return TableDescription(table, None, None)
-        return TableDescription(table, table_version(version or 1), rows.schema)
+        return TableDescription(table, table_version(point.version or 1), rows.schema)
+
+    def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
+        self.describe(caller, ident, point)
+
+    def summary(self, description: TableDescription) -> TableSummary | None:
+        return None if description.version is None else TableSummary(1, 2)
+
+    def storage_options(self, table: Table) -> Mapping[str, str]:
+        return self.options
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
-        names = [
-            levels[-1]
+        return page_of(
+            [ident.name for ident in self.list_all(caller, declared) if ident.namespace == path], page
+        )
+
+    def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
+        return [
+            table_ident(levels)
             for levels, rows in self.rows.items()
-            if levels[:-1] == path.levels and (rows is not None or declared is Declared.INCLUDE)
+            if rows is not None or declared is Declared.INCLUDE
         ]
-        return page_of(names, page)
 
     def drop(self, caller: Caller, ident: TableIdent) -> Table:
         table = self.describe(caller, ident).table
@@ -131,20 +156,70 @@ class Rows(RowOperations):
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.queries: list[TableQuery] = []
+        self.edits: list[RowMerge | RowUpdate | str] = []
+        self.branches: list[str] = []
 
     def insert(
-        self, caller: Caller, ident: TableIdent, rows: pa.RecordBatchReader, mode: InsertMode
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        mode: InsertMode,
+        branch: str = MAIN_BRANCH,
     ) -> WriteResult:
+        self.branches.append(branch)
         return WriteResult(2, rows.read_all().num_rows)
 
-    def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> pa.Table:
+    def merge(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        merge: RowMerge,
+        branch: str = MAIN_BRANCH,
+    ) -> EditResult:
+        self.edits.append(merge)
+        self.branches.append(branch)
+        return EditResult(2, inserted=rows.read_all().num_rows, updated=1)
+
+    def update(
+        self, caller: Caller, ident: TableIdent, update: RowUpdate, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self.edits.append(update)
+        self.branches.append(branch)
+        return EditResult(2, updated=3)
+
+    def delete(
+        self, caller: Caller, ident: TableIdent, predicate: str, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self.edits.append(predicate)
+        self.branches.append(branch)
+        return EditResult(2, deleted=3)
+
+    def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
         self.queries.append(query)
-        return self.tables.rows[ident.levels]
+        rows = self.tables.rows[ident.levels]
+        assert rows is not None
+        return QueryResult(1, rows.schema, iter(rows.to_batches()))
+
+    def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
+        self.queries.append(query)
+        return "verbose plan" if is_verbose else "plan"
+
+    def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
+        self.queries.append(query)
+        return "analysis"
 
     def count_rows(
-        self, caller: Caller, ident: TableIdent, predicate: str | None, version: int | None
-    ) -> int:
-        return 42
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        predicate: str | None,
+        version: int | None,
+        branch: str = MAIN_BRANCH,
+    ) -> tuple[int, int]:
+        self.branches.append(branch)
+        return 42, version or 1
 
 
 class Versions(VersionOperations):
@@ -167,96 +242,8 @@ class Versions(VersionOperations):
         return table_version(version or max(entry.version for entry in self.entries))
 
 
-class Functions(FunctionOperations):
-    def __init__(self) -> None:
-        self.functions: dict[str, Function] = {}
-
-    def register(self, caller: Caller, function: Function) -> Function:
-        return self.functions.setdefault(function.digest, function)
-
-    def list_all(self, caller: Caller) -> Sequence[Function]:
-        return list(self.functions.values())
-
-
-class Columns(ColumnOperations):
-    def __init__(self) -> None:
-        self.declared: list[ColumnDeclaration] = []
-
-    def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
-        self.declared.extend(declarations)
-        return 2
-
-
-class Views(ViewOperations):
-    def __init__(self) -> None:
-        self.created: list[ViewDefinition] = []
-
-    def create(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> CreatedView:
-        self.created.append(definition)
-        return CreatedView(1, "job-1" if definition.is_populated else None)
-
-
-class Jobs(JobOperations):
-    def __init__(self) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.keys: list[str | None] = []
-
-    def submit_backfill(
-        self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
-    ) -> Job:
-        self.keys.append(idempotency_key)
-        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
-
-    def submit_refresh(
-        self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
-    ) -> Job:
-        self.keys.append(idempotency_key)
-        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
-
-    def put(self, job: Job) -> Job:
-        self.jobs[job.job_id] = job
-        return job
-
-    def get(self, caller: Caller, job_id: str) -> Job:
-        if job_id not in self.jobs:
-            raise JobNotFound(job_id)
-        return self.jobs[job_id]
-
-    def list_recent(self, caller: Caller, before: str | None, limit: int) -> Sequence[Job]:
-        newest = sorted(self.jobs.values(), key=lambda job: job.job_id, reverse=True)
-        return [job for job in newest if before is None or job.job_id < before][:limit]
-
-    def cancel(self, caller: Caller, job_id: str) -> Job:
-        job = self.get(caller, job_id)
-        if job.state.is_final:
-            raise InvalidJobTransition(job_id, job.state, JobState.CANCELLED)
-        return job
-
-    def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
-        self.get(caller, job_id)
-        return [JobEvent(job_id, number, SOME_TIME, "progress", {"done": number}) for number in (1, 2)][
-            after:
-        ]
-
-
-class Plans(Explainer):
-    def __init__(self) -> None:
-        self.refresh_plan = RefreshPlan(3, (), BitMap64(), False, "nothing changed", 5, 0, 0)
-
-    def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillPlan:
-        work = FragmentWork(0, None, 10), FragmentWork(1, None, 5)
-        return BackfillPlan(3, ((work[0],), (work[1],)), f"never computed: {request.column}", 2)
-
-    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshPlan:
-        return self.refresh_plan
-
-
-@dataclass
-class Health:
-    report: HealthReport = field(default_factory=lambda: HealthReport("ok", "0.1.0", "running", "ok", "ok"))
-
-    def health(self) -> HealthReport:
-        return self.report
+# Operations that no test on this stand reaches; they are tested over a socket with everything real.
+UNASKED: Any = None
 
 
 class Stand:
@@ -274,16 +261,25 @@ class Stand:
         self.health = Health()
         self.plans = Plans()
         operations = Operations(
-            self.namespaces,
-            self.tables,
-            self.rows,
-            self.versions,
-            self.functions,
-            self.columns,
-            self.views,
-            self.jobs,
-            self.plans,
-            self.health,
+            namespaces=self.namespaces,
+            tables=self.tables,
+            registrations=UNASKED,
+            snapshots=UNASKED,
+            rows=self.rows,
+            versions=self.versions,
+            refs=UNASKED,
+            batches=UNASKED,
+            functions=self.functions,
+            schemas=UNASKED,
+            indexes=UNASKED,
+            transactions=UNASKED,
+            columns=self.columns,
+            views=self.views,
+            jobs=self.jobs,
+            secrets=UNASKED,
+            stored_queries=UNASKED,
+            explain=self.plans,
+            health=self.health,
         )
         self.app = create_app(operations, limits or Limits(), callers)
 
@@ -305,16 +301,6 @@ class Stand:
 def table_version(number: int) -> TableVersion:
     path = f"warehouse/7/_versions/{number}.manifest"
     return TableVersion(SOME_ID, "main", number, path, path, 100, SOME_TIME)
-
-
-def some_job(
-    job_id: str,
-    ident: TableIdent,
-    request: BackfillRequest | RefreshRequest,
-    state: JobState = JobState.QUEUED,
-) -> Job:
-    kind = JobKind.BACKFILL if isinstance(request, BackfillRequest) else JobKind.REFRESH
-    return Job(job_id, kind, SOME_ID, ident, SOME_ID, request, state, "local", SOME_TIME)
 
 
 def stream(table: pa.Table) -> bytes:

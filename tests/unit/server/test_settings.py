@@ -31,3 +31,54 @@ def test_unknown_settings_are_refused() -> None:
 def test_a_heartbeat_that_cannot_keep_the_lease_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at most half of lease_seconds"):
         load_settings(lease_seconds=4, heartbeat_seconds=3)
+
+
+def test_tables_and_job_files_lie_under_the_root_unless_said_otherwise(tmp_path: Path) -> None:
+    settings = load_settings(root=tmp_path)
+    assert settings.warehouse_uri == str(tmp_path / "warehouse")
+    assert settings.job_files == str(tmp_path / "jobs")
+    elsewhere = load_settings(root=tmp_path, warehouse=str(tmp_path / "elsewhere"))
+    assert elsewhere.warehouse_uri == str(tmp_path / "elsewhere")
+    assert elsewhere.job_files == str(tmp_path / "jobs")
+
+
+def test_job_files_go_where_the_object_store_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_WAREHOUSE", "s3://lake/tables/")
+    settings = load_settings()
+    assert settings.warehouse_uri == "s3://lake/tables"
+    assert settings.job_files == "s3://lake/tables/_jobs"
+
+
+def test_other_stores_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="neither a directory nor s3://bucket/prefix"):
+        load_settings(warehouse="gs://lake/tables")
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"s3_vend": "sts"}, "s3_role_arn"),
+        ({"s3_vend": "static"}, "s3_client_secret_access_key"),
+        ({"s3_vend": "static", "s3_client_access_key_id": "id"}, "s3_client_secret_access_key"),
+    ],
+)
+def test_a_way_to_vend_without_what_it_needs_is_refused(given: dict[str, str], missing: str) -> None:
+    with pytest.raises(InvalidInput, match=missing):
+        load_settings(warehouse="s3://lake/tables", **given)
+
+
+def test_vending_without_an_object_store_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="s3_vend"):
+        load_settings(s3_vend="static", s3_client_access_key_id="id", s3_client_secret_access_key="hidden")
+
+
+def test_the_secret_of_clients_is_not_shown() -> None:
+    settings = load_settings(
+        warehouse="s3://lake/tables",
+        s3_vend="static",
+        s3_client_access_key_id="id",
+        s3_client_secret_access_key="hidden",
+    )
+    assert settings.s3_client_secret_access_key == "hidden"
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in str(settings)

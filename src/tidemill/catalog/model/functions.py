@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,21 +19,50 @@ from tidemill.errors import InvalidInput
 
 ENVELOPE_FORMAT: Final = "tidemill.function/1"
 DIGEST_PATTERN: Final = re.compile(r"sha256:[0-9a-f]{64}")
+EMPTY_DIGEST: Final = f"sha256:{'0' * 64}"
 VALUE_FIELD: Final = "value"
 
 
 class FunctionKind(StrEnum):
-    """How a function is called: with one row's values, with Arrow arrays, with a batch, or to yield rows."""
+    """How a function is called: with one row's values, with Arrow arrays, with a batch, or to yield rows.
+
+    VALUES makes one value per row as well; which of the first three it is, only its code says.
+    """
 
     SCALAR = "scalar"
     ARRAYS = "arrays"
     BATCH = "batch"
+    VALUES = "values"
     CHUNKER = "chunker"
+    TABLE = "table"
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether its output are rows of their own, not one value for each row it is given."""
+        return self in {FunctionKind.CHUNKER, FunctionKind.TABLE}
+
+
+class FunctionEncoding(StrEnum):
+    """What a function's payload is.
+
+    TIDEMILL: a cloudpickle of the callable. GENEVA: the JSON a Geneva client sends, with a pickle of its own
+    classes inside. SOURCE: Python text that defines `entrypoint`. SQL: an expression over the row.
+    """
+
+    TIDEMILL = "tidemill"
+    GENEVA = "geneva"
+    SOURCE = "source"
+    SQL = "sql"
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One version of a function. `output` has one field named `value`, or a chunker's columns."""
+    """One version of a function. `output` has one field named `value`, or the columns of the rows it makes.
+
+    Without `parameters` a function takes the columns it is bound to, whichever these are. `arguments` are
+    what the class of a SOURCE function is created with. `declared` is what its client said about it beyond
+    that, in the client's own words.
+    """
 
     name: str
     digest: str
@@ -42,10 +73,95 @@ class Function:
     python: str
     is_stateful: bool = False
     source: str | None = None
+    encoding: FunctionEncoding = FunctionEncoding.TIDEMILL
+    entrypoint: str | None = None
+    requirements: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    declared: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def value_type(self) -> pa.DataType:
         return self.output.field(VALUE_FIELD).type
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredFunction:
+    """A function as the catalog holds it: the versions of a name count from 1."""
+
+    function: Function
+    version: int
+    registered_by: str
+    registered_at: datetime
+
+
+def geneva_function(name: str, kind: FunctionKind, envelope: bytes, output: pa.Schema) -> Function:
+    """A function from the JSON a Geneva client sends: VALUES, CHUNKER or TABLE."""
+    return _with_digest(
+        Function(
+            name=name,
+            digest=EMPTY_DIGEST,
+            kind=kind,
+            parameters=(),
+            output=output,
+            payload=envelope,
+            python="",
+            encoding=FunctionEncoding.GENEVA,
+        )
+    )
+
+
+def source_function(
+    entrypoint: str,
+    source: str,
+    parameters: Sequence[str],
+    value_type: pa.DataType,
+    *,
+    name: str,
+    python: str,
+    requirements: Sequence[str] = (),
+    arguments: Mapping[str, Any] | None = None,
+    kind: FunctionKind = FunctionKind.SCALAR,
+    declared: Mapping[str, Any] | None = None,
+) -> Function:
+    """A function of one row's values (or of arrays), or a class of such, as Python text that defines it."""
+    return _with_digest(
+        Function(
+            name=name,
+            digest=EMPTY_DIGEST,
+            kind=kind,
+            parameters=tuple(parameters),
+            output=value_output(value_type),
+            payload=source.encode(),
+            python=python,
+            source=source,
+            encoding=FunctionEncoding.SOURCE,
+            entrypoint=entrypoint,
+            requirements=tuple(requirements),
+            arguments=dict(arguments or {}),
+            declared=dict(declared or {}),
+        )
+    )
+
+
+def sql_function(expression: str, value_type: pa.DataType) -> Function:
+    return _with_digest(
+        Function(
+            name=expression,
+            digest=EMPTY_DIGEST,
+            kind=FunctionKind.ARRAYS,
+            parameters=(),
+            output=value_output(value_type),
+            payload=expression.encode(),
+            python="",
+            source=expression,
+            encoding=FunctionEncoding.SQL,
+        )
+    )
+
+
+def value_output(value_type: pa.DataType) -> pa.Schema:
+    """The output of a function that makes one value of this type per row."""
+    return pa.schema([pa.field(VALUE_FIELD, value_type)])
 
 
 def encode_envelope(function: Function) -> bytes:
@@ -61,7 +177,13 @@ def encode_envelope(function: Function) -> bytes:
         "python": function.python,
         "stateful": function.is_stateful,
         "source": function.source,
+        "encoding": function.encoding.value,
+        "entrypoint": function.entrypoint,
+        "requirements": list(function.requirements),
+        "arguments": dict(function.arguments),
     }
+    if function.declared:
+        body["declared"] = dict(function.declared)
     return json.dumps(body, sort_keys=True).encode()
 
 
@@ -79,20 +201,25 @@ def decode_envelope(raw: bytes, field: str) -> Function:
     kind = _text(body, "kind", field)
     if kind not in set(FunctionKind):
         raise InvalidInput(f"{field}.kind", f"{kind!r} is none of {', '.join(FunctionKind)}")
-    parameters = body.get("parameters")
-    if not isinstance(parameters, list) or not all(isinstance(name, str) for name in parameters):
-        raise InvalidInput(f"{field}.parameters", "has to be a list of names")
+    encoding = body.get("encoding", FunctionEncoding.TIDEMILL.value)
+    if encoding not in set(FunctionEncoding):
+        raise InvalidInput(f"{field}.encoding", f"{encoding!r:.60} is none of {', '.join(FunctionEncoding)}")
     source = body.get("source")
     return Function(
         name=_text(body, "name", field),
         digest=digest,
         kind=FunctionKind(kind),
-        parameters=tuple(parameters),
+        parameters=_texts(body, "parameters", field),
         output=_output(body, FunctionKind(kind), field),
         payload=decode_base64(_text(body, "payload", field), f"{field}.payload"),
-        python=_text(body, "python", field),
+        python=_python(body, FunctionEncoding(encoding), field),
         is_stateful=bool(body.get("stateful", False)),
         source=source if isinstance(source, str) else None,
+        encoding=FunctionEncoding(encoding),
+        entrypoint=body.get("entrypoint"),
+        requirements=_texts(body, "requirements", field) if "requirements" in body else (),
+        arguments=body.get("arguments") or {},
+        declared=body.get("declared") or {},
     )
 
 
@@ -113,11 +240,30 @@ def decode_schema(text: str, field: str) -> pa.Schema:
 
 def _output(body: Mapping[str, Any], kind: FunctionKind, field: str) -> pa.Schema:
     schema = decode_schema(_text(body, "output", field), f"{field}.output")
-    if kind is not FunctionKind.CHUNKER and schema.names != [VALUE_FIELD]:
+    if not kind.makes_rows and schema.names != [VALUE_FIELD]:
         raise InvalidInput(f"{field}.output", f"has to have one field named '{VALUE_FIELD}'")
-    if kind is FunctionKind.CHUNKER and not schema.names:
-        raise InvalidInput(f"{field}.output", "has to name the columns the chunker yields")
+    if kind.makes_rows and not schema.names:
+        raise InvalidInput(f"{field}.output", f"has to name the columns the {kind} yields")
     return schema
+
+
+def _python(body: Mapping[str, Any], encoding: FunctionEncoding, field: str) -> str:
+    """Geneva's clients do not say their Python, and an expression has none."""
+    if encoding in {FunctionEncoding.GENEVA, FunctionEncoding.SQL}:
+        return ""
+    return _text(body, "python", field)
+
+
+def _texts(body: Mapping[str, Any], key: str, field: str) -> tuple[str, ...]:
+    values = body.get(key)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise InvalidInput(f"{field}.{key}", "has to be a list of strings")
+    return tuple(values)
+
+
+def _with_digest(function: Function) -> Function:
+    """The digest of everything that says what the function computes, its name included."""
+    return replace(function, digest=f"sha256:{hashlib.sha256(encode_envelope(function)).hexdigest()}")
 
 
 def _text(body: Mapping[str, Any], key: str, field: str) -> str:

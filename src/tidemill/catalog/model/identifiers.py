@@ -38,6 +38,10 @@ class NamespacePath:
         return NamespacePath((*self.levels, name))
 
 
+# Where Geneva's clients keep tables of their own.
+SYSTEM_NAMESPACE: Final = NamespacePath(("__system",))
+
+
 @dataclass(frozen=True, slots=True)
 class TableIdent:
     """Where a table or view is: the namespace that holds it and its name there."""
@@ -73,6 +77,8 @@ def table_ident(levels: tuple[str, ...], field: str = "id") -> TableIdent:
 def check_name(name: str, field: str) -> None:
     if not name:
         raise InvalidInput(field, "has an empty part; every level needs a name")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise InvalidInput(field, "has half of a character (a lone surrogate)")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidInput(field, f"has a part longer than {MAX_NAME_BYTES} bytes")
     if name in UNREACHABLE_NAMES or any(ord(character) < 0x20 for character in name):

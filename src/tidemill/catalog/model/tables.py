@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -12,26 +12,37 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.errors import InvalidInput
 
 MAIN_BRANCH: Final = "main"
 
 
 class TableKind(Enum):
-    """What stands behind a name."""
+    """What stands behind a name: a table, a materialized view, or a query that is run on every read."""
 
     TABLE = "table"
     VIEW = "view"
+    QUERY = "query"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Lance table; it has data once it has a version."""
+    """A Lance table as one of its branches shows it; it has data once it has a version."""
 
     table_id: UUID
     ident: TableIdent
     location: str
     kind: TableKind = TableKind.TABLE
     properties: Mapping[str, str] = field(default_factory=dict)
+    branch: str = MAIN_BRANCH
+
+    def on(self, branch: str) -> Table:
+        return self if branch == self.branch else replace(self, branch=branch)
+
+    @property
+    def data_location(self) -> str:
+        """Where this branch is read and written: to Lance a branch is a table of its own inside the table."""
+        return self.location if self.branch == MAIN_BRANCH else f"{self.location}/tree/{self.branch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class VersionEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A committed version; `staged_path` is where its manifest came from."""
+    """A committed version; its manifest came from `staged_path`, and is still there after a crash."""
 
     table_id: UUID
     branch: str
@@ -69,29 +80,36 @@ class Page:
     limit: int | None = None
 
 
-class InsertMode(Enum):
-    APPEND = "append"
-    OVERWRITE = "overwrite"
+class Declared(Enum):
+    """Whether a listing shows tables that have no data yet."""
+
+    INCLUDE = "include"
+    EXCLUDE = "exclude"
+
+
+class RegisterMode(Enum):
+    """What to do when the name of a table to register is taken."""
+
+    CREATE = "Create"
+    OVERWRITE = "Overwrite"
 
 
 @dataclass(frozen=True, slots=True)
-class TableQuery:
-    """A read of rows: filter, projection, nearest neighbours or full text."""
+class TablePoint:
+    """Which state of a table is meant: a tag, or a version of a branch; neither is the latest of main."""
 
-    limit: int | None = None
-    offset: int | None = None
-    filter: str | None = None
-    columns: tuple[str, ...] | Mapping[str, str] | None = None
     version: int | None = None
-    with_row_id: bool = False
-    vector: tuple[float, ...] | None = None
-    vector_column: str | None = None
-    distance_type: str | None = None
-    nprobes: int | None = None
-    refine_factor: int | None = None
-    prefilter: bool = True
-    full_text: str | None = None
-    full_text_columns: tuple[str, ...] = ()
+    tag: str | None = None
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tag is not None and not (self.version is None and self.branch is None):
+            raise InvalidInput("tag", "excludes version and branch; give one of them")
+
+
+class InsertMode(Enum):
+    APPEND = "append"
+    OVERWRITE = "overwrite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +121,26 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSummary:
+    """What the manifest of a version alone tells."""
+
+    deleted_rows: int
+    fragments: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """Figures of one version of a table; `fragment_rows` are the rows written to each fragment, sorted."""
+
+    rows: int
+    bytes_on_disk: int
+    indices: int
+    fragment_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table with what its current data says."""
+    """A table with what its data says at one version; no version means that it has no data."""
 
     table: Table
     version: TableVersion | None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Function, FunctionEncoding, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.ports import Authorizer, CatalogStore
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 
 
 class FunctionOperations:
@@ -22,6 +23,42 @@ class FunctionOperations:
             return tx.functions.get(function.digest)
 
     def list_all(self, caller: Caller) -> Sequence[Function]:
+        return [registered.function for registered in self.list_registered(caller)]
+
+    def list_registered(self, caller: Caller) -> Sequence[RegisteredFunction]:
+        """All functions; expressions of columns are none that anybody registered."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
-            return tx.functions.list_all()
+            found = tx.functions.list_registered()
+        return [item for item in found if item.function.encoding is not FunctionEncoding.SQL]
+
+    def get(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
+        """A version of a name, by default the latest; raises FunctionNotFound."""
+        self._authorizer.require(caller, Permission.READ, NamespacePath())
+        with self._store.transaction() as tx:
+            return _get(tx, name, version)
+
+    def get_by_digest(self, caller: Caller, digest: str) -> RegisteredFunction:
+        """The version that has this digest; raises FunctionNotFound."""
+        self._authorizer.require(caller, Permission.READ, NamespacePath())
+        with self._store.transaction() as tx:
+            name = tx.functions.get(digest).name
+            found = [item for item in tx.functions.list_registered(name) if item.function.digest == digest]
+        if not found:
+            raise FunctionNotFound(digest)
+        return found[0]
+
+    def drop(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
+        """Takes one version, by default the latest, off the lists; what uses it goes on using it."""
+        self._authorizer.require(caller, Permission.FUNCTION, NamespacePath())
+        with self._store.transaction() as tx:
+            registered = _get(tx, name, version)
+            tx.functions.drop(registered.function.digest)
+        return registered
+
+
+def _get(tx: CatalogTransaction, name: str, version: int | None) -> RegisteredFunction:
+    found = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
+    if not found:
+        raise FunctionNotFound(name if version is None else f"{name} version {version}")
+    return found[-1]

@@ -10,6 +10,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
 from tidemill.catalog.model.tables import Page, Table
+from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.errors import InvalidInput
 
@@ -19,6 +20,7 @@ class NamespaceOperations:
         self._store = store
         self._authorizer = authorizer
         self._files = files
+        self._places = TablePlaces(files)
 
     def create(
         self, caller: Caller, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str]
@@ -35,7 +37,13 @@ class NamespaceOperations:
             if existing is not None:
                 dropped = _remove_with_content(tx, path)
             namespace = Namespace(uuid4(), path, dict(properties))
-            tx.namespaces.add(namespace)
+            try:
+                tx.namespaces.add(namespace)
+            except NamespaceAlreadyExists:
+                # Somebody else made it since we looked.
+                if mode is CreateMode.EXIST_OK:
+                    return tx.namespaces.get(path)
+                raise
         self._remove_files(dropped)
         return namespace
 
@@ -68,8 +76,10 @@ class NamespaceOperations:
         self._remove_files(dropped)
 
     def _remove_files(self, tables: Sequence[Table]) -> None:
+        """What was registered from outside the warehouse loses its name and keeps its data."""
         for table in tables:
-            self._files.remove_table(table.location)
+            if self._places.is_managed(table.location):
+                self._files.remove_table(table.location)
 
 
 def _refuse_root(path: NamespacePath, what: str) -> None:
@@ -87,6 +97,7 @@ def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequenc
     for table in tables:
         tx.tables.remove(table.table_id)
     for below in _deepest_first(tx, path):
+        tx.secrets.remove_in(below)
         tx.namespaces.remove(below)
     return tables
 

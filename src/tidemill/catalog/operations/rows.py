@@ -4,50 +4,174 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidemill.catalog.errors import (
+    ConcurrentModification,
+    TableAlreadyExists,
+    TableColumnNotFound,
+    TableIsQuery,
+)
 from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, TableQuery, WriteResult
+from tidemill.catalog.model.queries import QueryResult, TableQuery
+from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult
+from tidemill.catalog.operations.stored_queries import stored_query_of, through
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableData
+from tidemill.catalog.ports import (
+    Authorizer,
+    CatalogStore,
+    CatalogTransaction,
+    TableData,
+    TableEdits,
+    TableQueries,
+)
 
 
 class RowOperations:
+    """Every operation works on the branch it is given, and refuses one that does not exist."""
+
     def __init__(
-        self, store: CatalogStore, authorizer: Authorizer, data: TableData, versions: VersionOperations
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        data: TableData,
+        queries: TableQueries,
+        edits: TableEdits,
+        versions: VersionOperations,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._data = data
+        self._queries = queries
+        self._edits = edits
         self._versions = versions
 
     def insert(
-        self, caller: Caller, ident: TableIdent, rows: pa.RecordBatchReader, mode: InsertMode
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        mode: InsertMode,
+        branch: str = MAIN_BRANCH,
     ) -> WriteResult:
         self._authorizer.require(caller, Permission.WRITE, ident)
-        table = self._get(ident)
-        if self._versions.find_latest(table) is None:
-            return self._data.create(table, rows, _nothing_else)
-        return self._data.insert(table, rows, mode)
+        table = self._versions.get_branch(ident, branch)
+        kept = rows.read_all()
+        created = self._create_if_declared(table, kept)
+        return created or self._data.insert(table, kept.to_reader(), mode)
 
-    def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> pa.Table:
+    def merge(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        merge: RowMerge,
+        branch: str = MAIN_BRANCH,
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        kept = rows.read_all()
+        if self._versions.find_latest(table) is None:
+            for name in merge.on:
+                if name.strip("`") not in kept.schema.names:
+                    raise TableColumnNotFound(ident, name, tuple(kept.schema.names))
+        created = self._create_if_declared(table, kept)
+        if created is not None:
+            return EditResult(created.version, inserted=created.rows)
+        return self._edits.merge(table, kept.to_reader(), merge)
+
+    def update(
+        self, caller: Caller, ident: TableIdent, update: RowUpdate, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+
+        def set_properties(tx: CatalogTransaction, _: int) -> None:
+            if update.properties:
+                known = tx.tables.get(ident).properties
+                tx.tables.set_properties(table.table_id, {**known, **update.properties})
+
+        done = self._edits.update(table, update, set_properties)
+        with self._store.transaction() as tx:
+            if not done.updated:
+                # There may have been nothing to commit, and so no transaction to do it in.
+                set_properties(tx, done.version)
+            properties = tx.tables.get(ident).properties
+        return EditResult(done.version, updated=done.updated, properties=properties)
+
+    def delete(
+        self, caller: Caller, ident: TableIdent, predicate: str, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+        return self._edits.delete(table, predicate)
+
+    def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
+        try:
+            table, version = self._readable(caller, ident, query.branch, query.version)
+        except TableIsQuery as view:
+            stored = stored_query_of(self._store, view.table)
+            return self.query(caller, stored.source, through(stored, self._schema(stored.source), query))
+        return self._queries.query(table, query, version)
+
+    def query_given(
+        self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
+    ) -> QueryResult:
+        """For a table whose rows are made when somebody asks for them."""
         self._authorizer.require(caller, Permission.READ, ident)
-        table = self._get_readable(caller, ident, query.version)
-        return self._data.query(table, query)
+        return self._queries.query_given(ident, rows, query)
 
     def count_rows(
-        self, caller: Caller, ident: TableIdent, predicate: str | None, version: int | None
-    ) -> int:
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        predicate: str | None,
+        version: int | None,
+        branch: str = MAIN_BRANCH,
+    ) -> tuple[int, int]:
+        """How many rows there are, and in which version."""
+        try:
+            table, number = self._readable(caller, ident, branch, version)
+        except TableIsQuery as view:
+            stored = stored_query_of(self._store, view.table)
+            wanted = through(
+                stored, self._schema(stored.source), TableQuery(filter=predicate, version=version)
+            )
+            rows, number = self.count_rows(caller, stored.source, wanted.filter, None)
+            return rows if stored.limit is None else min(rows, stored.limit), number
+        return self._queries.count_rows(table, predicate, number), number
+
+    def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
+        table, version = self._readable(caller, ident, query.branch, query.version)
+        return self._queries.explain(table, query, version, is_verbose=is_verbose)
+
+    def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
+        table, version = self._readable(caller, ident, query.branch, query.version)
+        return self._queries.analyze(table, query, version)
+
+    def _schema(self, ident: TableIdent) -> pa.Schema:
+        return self._data.schema(self._versions.get_branch(ident, MAIN_BRANCH), None)
+
+    def _readable(
+        self, caller: Caller, ident: TableIdent, branch: str, version: int | None
+    ) -> tuple[Table, int]:
         self._authorizer.require(caller, Permission.READ, ident)
-        table = self._get_readable(caller, ident, version)
-        return self._data.count_rows(table, predicate, version)
+        table = self._versions.get_branch(ident, branch)
+        latest = self._versions.get_latest(table)
+        return table, latest.version if version is None else self._versions.get(table, version).version
 
-    def _get(self, ident: TableIdent) -> Table:
-        with self._store.transaction() as tx:
-            return tx.tables.get(ident)
-
-    def _get_readable(self, caller: Caller, ident: TableIdent, version: int | None) -> Table:
-        self._versions.describe(caller, ident, MAIN_BRANCH, version)
-        return self._get(ident)
+    def _create_if_declared(self, table: Table, rows: pa.Table) -> WriteResult | None:
+        """The first rows of a declared table make it; None when it has data, perhaps since a moment ago."""
+        if self._versions.find_latest(table) is not None:
+            return None
+        try:
+            return self._data.create(table, rows.to_reader(), _nothing_else)
+        except (ConcurrentModification, TableAlreadyExists):
+            if self._versions.find_latest(table) is None:
+                raise
+            return None
 
 
 def _nothing_else(_: CatalogTransaction, __: int) -> None:

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from contextlib import suppress
 from uuid import uuid4
 
 import pyarrow as pa
 
-from tidemill.catalog.errors import TableAlreadyExists
+from tidemill.catalog.errors import (
+    InvalidTableState,
+    NamespaceAlreadyExists,
+    NamespaceNotFound,
+    TableAlreadyExists,
+    TableIsQuery,
+)
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Page, Table, TableDescription
+from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
+from tidemill.catalog.model.namespaces import CreateMode, Namespace
+from tidemill.catalog.model.tables import (
+    MAIN_BRANCH,
+    Declared,
+    InsertMode,
+    Page,
+    Table,
+    TableDescription,
+    TableKind,
+    TablePoint,
+    TableSummary,
+    TableVersion,
+)
+from tidemill.catalog.operations.known_schemas import KnownSchemas
+from tidemill.catalog.operations.places import TablePlaces
+from tidemill.catalog.operations.refs import RefOperations
+from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableData, TableFiles
-
-
-class Declared(Enum):
-    """Whether a listing shows tables that have no data yet."""
-
-    INCLUDE = "include"
-    EXCLUDE = "exclude"
+from tidemill.catalog.ports import (
+    Authorizer,
+    CatalogStore,
+    CatalogTransaction,
+    TableData,
+    TableFiles,
+    TableSnapshots,
+)
+from tidemill.errors import InvalidInput
 
 
 class TableOperations:
@@ -31,13 +53,19 @@ class TableOperations:
         authorizer: Authorizer,
         files: TableFiles,
         data: TableData,
+        snapshots: TableSnapshots,
         versions: VersionOperations,
+        refs: RefOperations,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
         self._data = data
+        self._snapshots = snapshots
         self._versions = versions
+        self._refs = refs
+        self._places = TablePlaces(files)
+        self._schemas = KnownSchemas(data)
 
     def create(
         self,
@@ -46,75 +74,185 @@ class TableOperations:
         rows: pa.RecordBatchReader,
         mode: CreateMode,
         properties: Mapping[str, str],
+        location: str | None = None,
     ) -> TableDescription:
+        """A declared table is filled where it lies; an overwritten one keeps its place and its history."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         existing = self._find(ident)
+        if existing is not None and existing.kind is TableKind.QUERY:
+            raise TableAlreadyExists(ident)
+        if existing is not None and location is not None:
+            self._check_place(existing, location)
         if existing is not None and self._versions.find_latest(existing) is not None:
             if mode is CreateMode.CREATE:
                 raise TableAlreadyExists(ident)
             if mode is CreateMode.OVERWRITE:
-                self._data.insert(existing, rows, InsertMode.OVERWRITE)
-            return self._description(existing)
-        table = existing or self._new_table(ident, properties)
+                self._authorizer.require(caller, Permission.MANAGE, ident)
+                self._overwrite(existing, rows, properties)
+            return self._describe(self._get(ident))
+        try:
+            if existing is None:
+                self._create_new(self._new_table(ident, properties, location), rows)
+            else:
+                self._fill(existing, rows, properties)
+        except TableAlreadyExists:
+            # Somebody else made it since we looked.
+            if mode is not CreateMode.EXIST_OK:
+                raise
+        return self._describe(self._get(ident))
 
-        def add_table(tx: CatalogTransaction, _: int) -> None:
-            if tx.tables.find(ident) is None:
-                tx.tables.add(table)
-
-        self._data.create(table, rows, add_table)
-        return self._description(table)
-
-    def declare(self, caller: Caller, ident: TableIdent, properties: Mapping[str, str]) -> Table:
+    def declare(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        properties: Mapping[str, str],
+        location: str | None = None,
+    ) -> Table:
         self._authorizer.require(caller, Permission.WRITE, ident)
-        table = self._new_table(ident, properties)
+        table = self._new_table(ident, properties, location)
+        if ident.namespace == SYSTEM_NAMESPACE:
+            self._make_system_namespace()
         with self._store.transaction() as tx:
-            tx.tables.add(table)
+            self._add(tx, table)
         return table
 
-    def describe(self, caller: Caller, ident: TableIdent, version: int | None = None) -> TableDescription:
+    def describe(
+        self, caller: Caller, ident: TableIdent, point: TablePoint | None = None
+    ) -> TableDescription:
         self._authorizer.require(caller, Permission.READ, ident)
-        if version is None:
-            with self._store.transaction() as tx:
-                table = tx.tables.get(ident)
-            return self._description(table)
-        found = self._versions.describe(caller, ident, MAIN_BRANCH, version)
-        with self._store.transaction() as tx:
-            table = tx.tables.get(ident)
-        return TableDescription(table, found, self._data.schema(table, version))
+        try:
+            table, version = self._at(caller, ident, point or TablePoint())
+        except TableIsQuery as query:
+            return self._describe_query(query.table)
+        schema = None if version is None else self._schemas.of(table, version)
+        return TableDescription(table, version, schema)
+
+    def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
+        """Raises what describing it would raise, without opening the table."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        if point == TablePoint():
+            self._get(ident)
+        else:
+            self._at(caller, ident, point)
+
+    def summary(self, description: TableDescription) -> TableSummary | None:
+        """Figures of what was described; None while there is no data."""
+        version = description.version
+        return None if version is None else self._snapshots.summary(description.table, version.version)
+
+    def storage_options(self, table: Table) -> Mapping[str, str]:
+        """What a client that was shown the table needs to open it in storage; may hold credentials."""
+        return self._files.vend(table.location)
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
         self._authorizer.require(caller, Permission.READ, path)
-        with self._store.transaction() as tx:
-            if not path.is_root:
-                tx.namespaces.get(path)
-            if declared is Declared.INCLUDE:
-                return [table.ident.name for table in tx.tables.list_in(path, page)]
-            filled = [
-                table.ident.name
-                for table in tx.tables.list_in(path, Page(after=page.after))
-                if tx.versions.find_latest(table.table_id, MAIN_BRANCH) is not None
-            ]
-        return filled if page.limit is None else filled[: page.limit]
+        with self._store.reading() as tx:
+            return tx.tables.list_names(path, page, declared)
+
+    def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
+        """Tables of all namespaces."""
+        root = NamespacePath()
+        self._authorizer.require(caller, Permission.READ, root)
+        with self._store.reading() as tx:
+            return [table.ident for table in tx.tables.list_under(root, declared)]
 
     def drop(self, caller: Caller, ident: TableIdent) -> Table:
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
+            if not self._places.is_managed(table.location):
+                raise InvalidTableState(
+                    ident,
+                    f"its data at {table.location} is outside the warehouse, where nothing is deleted; "
+                    "deregister it instead",
+                )
             tx.tables.remove(table.table_id)
         self._files.remove_table(table.location)
         return table
 
-    def _find(self, ident: TableIdent) -> Table | None:
+    def _create_new(self, table: Table, rows: pa.RecordBatchReader) -> None:
+        try:
+            self._data.create(table, rows, lambda tx, _: self._add(tx, table))
+        except (TableAlreadyExists, NamespaceNotFound):
+            self._remove_unnamed(table)
+            raise
+
+    def _remove_unnamed(self, table: Table) -> None:
+        """Takes away what was written for a table that did not come to be, but not from a chosen place."""
         with self._store.transaction() as tx:
+            is_ours = tx.tables.find_by_id(table.table_id) is not None
+        if not is_ours and table.location == self._files.location_of(table.table_id):
+            self._files.remove_table(table.location)
+
+    def _fill(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
+        def set_properties(tx: CatalogTransaction, _: int) -> None:
+            if properties:
+                tx.tables.set_properties(table.table_id, {**table.properties, **properties})
+
+        self._data.create(table, rows, set_properties)
+
+    def _overwrite(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
+        if table.kind is TableKind.VIEW:
+            raise InvalidTableState(
+                table.ident, "is a materialized view, which no table replaces; drop it first"
+            )
+        self._data.insert(table, rows, InsertMode.OVERWRITE)
+        with self._store.transaction() as tx:
+            tx.tables.set_properties(table.table_id, properties)
+
+    def _check_place(self, table: Table, location: str) -> None:
+        if self._places.settled(location) != table.location:
+            raise InvalidInput("location", f"{table.ident} lies at {table.location} and is not moved")
+
+    def _add(self, tx: CatalogTransaction, table: Table) -> None:
+        if table.location != self._files.location_of(table.table_id):
+            self._places.check_free(tx, table.location)
+        tx.tables.add(table)
+
+    def _at(self, caller: Caller, ident: TableIdent, point: TablePoint) -> tuple[Table, TableVersion | None]:
+        """The table on the branch and the version that are meant; no version is a table without data."""
+        version, branch = point.version, point.branch or MAIN_BRANCH
+        if point.tag is not None:
+            tag = self._refs.get_tag(caller, ident, point.tag)
+            version, branch = tag.version, tag.branch
+        table = self._versions.get_branch(ident, branch)
+        if version is None:
+            return table, self._versions.find_latest(table)
+        return table, self._versions.get(table, version)
+
+    def _describe_query(self, table: Table) -> TableDescription:
+        """The columns of a query under a name, at the version of its source."""
+        stored = stored_query_of(self._store, table)
+        return TableDescription(table, self._versions.find_latest(self._get(stored.source)), stored.output)
+
+    def _describe(self, table: Table) -> TableDescription:
+        latest = self._versions.find_latest(table)
+        schema = None if latest is None else self._schemas.of(table, latest)
+        return TableDescription(table, latest, schema)
+
+    def _make_system_namespace(self) -> None:
+        """Clients keep their own tables there, and take it for given."""
+        with self._store.transaction() as tx, suppress(NamespaceAlreadyExists):
+            if tx.namespaces.find(SYSTEM_NAMESPACE) is None:
+                tx.namespaces.add(Namespace(uuid4(), SYSTEM_NAMESPACE))
+
+    def _get(self, ident: TableIdent) -> Table:
+        with self._store.reading() as tx:
+            return tx.tables.get(ident)
+
+    def _find(self, ident: TableIdent) -> Table | None:
+        with self._store.reading() as tx:
             if not ident.namespace.is_root:
                 tx.namespaces.get(ident.namespace)
             return tx.tables.find(ident)
 
-    def _new_table(self, ident: TableIdent, properties: Mapping[str, str]) -> Table:
+    def _new_table(self, ident: TableIdent, properties: Mapping[str, str], location: str | None) -> Table:
         table_id = uuid4()
-        return Table(table_id, ident, self._files.location_of(table_id), properties=dict(properties))
-
-    def _description(self, table: Table) -> TableDescription:
-        latest = self._versions.find_latest(table)
-        schema = None if latest is None else self._data.schema(table, latest.version)
-        return TableDescription(table, latest, schema)
+        if location is None:
+            place = self._files.location_of(table_id)
+        else:
+            place = self._places.settled(location)
+            with self._store.transaction() as tx:
+                self._places.check_free(tx, place)
+            self._places.check_empty(place)
+        return Table(table_id, ident, place, properties=dict(properties))

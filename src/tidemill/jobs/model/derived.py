@@ -14,31 +14,73 @@ from tidemill.catalog.model.functions import Function
 
 SOURCE_ROW_ID: Final = "__source_row_id"
 CHILD_INDEX: Final = "__child_index"
+# Geneva's clients declare it in their query views; a row that is there has been set.
+IS_SET: Final = "__is_set"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOutput:
+    """A column and the field of a function's struct result that fills it; no field means the whole result."""
+
+    name: str
+    struct_field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column filled by a function; `inputs` are bound to its parameters in order."""
+    """A column filled by a function; `inputs` are bound to its parameters in order.
+
+    A function whose result is unpacked fills several columns, together and never one alone: `siblings` are
+    all of them, and `name` is the first.
+    """
 
     column_id: UUID
     table_id: UUID
     name: str
     function_digest: str
     inputs: tuple[str, ...]
+    siblings: tuple[ColumnOutput, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[ColumnOutput, ...]:
+        return self.siblings or (ColumnOutput(self.name),)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(output.name for output in self.outputs)
 
 
 class ViewKind(StrEnum):
     QUERY = "query"
     CHUNKER = "chunker"
+    UDTF = "udtf"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceQuery:
-    """The rows and columns of the source that a view is made from; no columns means all of them."""
+    """The rows and columns of the source that a view is made from; no columns means all of them.
+
+    `offset` and `limit` count the matching rows in the order the source stores them.
+    """
 
     source: tuple[str, ...]
     columns: Mapping[str, str] | None = None
     filter: str | None = None
+    limit: int | None = None
+    offset: int | None = None
+
+    @property
+    def is_window(self) -> bool:
+        return self.limit is not None or bool(self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view that a function makes from columns of the source."""
+
+    name: str
+    function_digest: str
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +88,9 @@ class MaterializedView:
     """A view's definition; its rows are in the table of the same id.
 
     `raw_query` is what the client sent, byte for byte. `digest` identifies the definition, code included.
+    `output` are the columns as declared, in their order; a view defined before they were kept has None.
+    `columns` are those that functions make in a query view; `function_digest` and `inputs` are a chunker's
+    or a table function's.
     """
 
     view_id: UUID
@@ -57,6 +102,16 @@ class MaterializedView:
     function_digest: str | None = None
     inputs: tuple[str, ...] = ()
     has_auto_refresh: bool = False
+    output: pa.Schema | None = None
+    columns: tuple[ViewColumn, ...] = ()
+    partition_by: str | None = None
+
+    @property
+    def inputs_read(self) -> tuple[str, ...]:
+        """Every source column that a function of the view reads."""
+        others = [name for column in self.columns for name in column.inputs]
+        keys = [] if self.partition_by is None else [self.partition_by]
+        return tuple(dict.fromkeys([*self.inputs, *others, *keys]))
 
 
 def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
@@ -68,13 +123,20 @@ def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
 
 def view_output(kind: ViewKind, projected: pa.Schema, function: Function | None) -> pa.Schema:
     """The columns of a view: where each row comes from, what it inherits, what the function made."""
+    made = [] if function is None else list(function.output)
+    if kind is ViewKind.UDTF:
+        return pa.schema(made)
     hidden = [pa.field(SOURCE_ROW_ID, pa.int64(), nullable=False)]
     if kind is ViewKind.CHUNKER:
         hidden.append(pa.field(CHILD_INDEX, pa.int32(), nullable=False))
-    made = [] if function is None else list(function.output)
     return pa.schema([*hidden, *projected, *made])
 
 
 def quoted(name: str) -> str:
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
+
+
+def path_of(column: str) -> str:
+    """The expression that reads a column, or a field inside one by its dotted path."""
+    return ".".join(quoted(part.strip("`")) for part in column.split("."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from tidemill.catalog.model.identifiers import TableIdent
@@ -15,6 +15,7 @@ from tidemill.jobs.model.state import JobState
 class JobKind(StrEnum):
     BACKFILL = "backfill"
     REFRESH = "refresh"
+    INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,22 @@ class RefreshRequest:
     concurrency: int | None = None
     max_rows_per_fragment: int | None = None
     is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """An index to build on a branch; `column` is a canonical path, `parameters` are those given."""
+
+    branch: str
+    name: str
+    column: str
+    index_type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    is_replacement: bool = False
+
+
+JobRequest: TypeAlias = BackfillRequest | RefreshRequest | IndexRequest
+"""One kind of request for each JobKind; `tidemill.store.job_rows` and the worker know them by their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +98,27 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A piece of long work. `subject_id` is the column or view it fills: one active job each."""
+    """A piece of long work. `subject_id` is the column or view it fills: one active job each.
+
+    `epoch` counts claims; `attempt` counts those since the job was last paused by somebody.
+    """
 
     job_id: str
     kind: JobKind
     table_id: UUID
     table: TableIdent
     subject_id: UUID
-    request: BackfillRequest | RefreshRequest
+    request: JobRequest
     state: JobState
     submitted_by: str
     created_at: datetime
     idempotency_key: str | None = None
     epoch: int = 0
+    attempt: int = 0
     owner: str | None = None
     lease_until_at: datetime | None = None
     cancel_requested_at: datetime | None = None
+    pause_requested_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     updated_at: datetime | None = None
@@ -106,7 +128,7 @@ class Job:
 
     @property
     def column(self) -> str | None:
-        return self.request.column if isinstance(self.request, BackfillRequest) else None
+        return self.request.column if isinstance(self.request, BackfillRequest | IndexRequest) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,12 @@ class RowLocations:
                 found[int(fragment)] = bitmap
         return found
 
+    def window(self, offset: int | None, limit: int | None) -> RowLocations:
+        """So many of the rows, in the order they are stored."""
+        start = offset or 0
+        end = None if limit is None else start + limit
+        return RowLocations(self.row_ids[start:end], self.fragment_ids[start:end])
+
     def all_rows(self) -> BitMap64:
         return row_set(np.sort(self.row_ids))
 

@@ -37,15 +37,27 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True)
+class FunctionCall:
+    """A function bound to columns of a table; `name` is the view's column it makes, if it makes just one."""
+
+    function: Function
+    inputs: tuple[str, ...]
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class FillColumn:
-    """Compute a column for rows of some fragments and write one column file per fragment."""
+    """Compute columns for rows of some fragments and write one column file per fragment.
+
+    One column gets the function's result; several get one field of it each, those named by `struct_fields`.
+    """
 
     job_id: str
     location: str
     version: int
-    column: pa.Field
-    function: Function
-    inputs: tuple[str, ...]
+    columns: pa.Schema
+    struct_fields: tuple[str | None, ...]
+    call: FunctionCall
     work: tuple[FragmentWork, ...]
     checkpoint_location: str
     checkpoints: tuple[CheckpointRef, ...] = ()
@@ -89,10 +101,31 @@ class WriteViewRows:
     view_location: str
     output: pa.Schema
     work: tuple[FragmentWork, ...]
-    function: Function | None
-    inputs: tuple[str, ...]
+    calls: tuple[FunctionCall, ...]
     columns: Mapping[str, str]
     filter: str | None
+    max_rows_per_fragment: int | None = None
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True)
+class RunTableFunction:
+    """Give a function the rows of a view's source and write what it yields as fragments of the view.
+
+    It is called once for each partition; those are conditions on the rows, one that is None takes them all.
+    """
+
+    job_id: str
+    source_location: str
+    source_version: int
+    view_location: str
+    output: pa.Schema
+    call: FunctionCall
+    columns: Mapping[str, str]
+    filter: str | None
+    limit: int | None
+    offset: int | None
+    partitions: tuple[str | None, ...]
     max_rows_per_fragment: int | None = None
     parallelism: int | None = None
 

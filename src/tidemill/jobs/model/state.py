@@ -12,6 +12,7 @@ from tidemill.jobs.errors import InvalidJobTransition
 class JobState(StrEnum):
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
     DONE = "DONE"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -22,9 +23,20 @@ class JobState(StrEnum):
 
 
 NEXT_STATES: Final[Mapping[JobState, frozenset[JobState]]] = {
-    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED}),
     # RUNNING to RUNNING is a take-over: the lease ran out and another worker claimed the job.
-    JobState.RUNNING: frozenset({JobState.RUNNING, JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    # RUNNING to QUEUED: it was asked to pause, and to go on before it had stopped.
+    JobState.RUNNING: frozenset(
+        {
+            JobState.RUNNING,
+            JobState.QUEUED,
+            JobState.PAUSED,
+            JobState.DONE,
+            JobState.FAILED,
+            JobState.CANCELLED,
+        }
+    ),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
     JobState.DONE: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ColumnNotComputed, ViewNotFound
 from tidemill.jobs.model.coverage import Changes, Coverage
-from tidemill.jobs.model.derived import ComputedColumn, MaterializedView
+from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
 from tidemill.jobs.model.jobs import BackfillRequest
-from tidemill.jobs.model.plans import FragmentWork
+from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
+from tidemill.jobs.model.stages import FunctionCall
 from tidemill.jobs.planner.backfill import ColumnProgress
 from tidemill.jobs.planner.refresh import ViewProgress
-from tidemill.jobs.ports import JobStore, SourceTables
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class DeclaredColumn:
 
 @dataclass(frozen=True)
 class DeclaredView:
-    """A materialized view with its table, source and function."""
+    """A materialized view with its table, source and functions: its columns', or the one that makes it."""
 
     table: Table
     source: Table
     view: MaterializedView
-    function: Function | None
+    calls: tuple[FunctionCall, ...]
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,10 @@ class Assessor:
             if view is None:
                 raise ViewNotFound(table.ident)
             source = tx.tables.find_by_id(view.source_id)
-            digest = view.function_digest
-            function = None if digest is None else tx.functions.get(digest)
+            calls = _calls(tx, view)
         if source is None:
             raise InvalidInput("id", f"the source table of {table.ident} was dropped; it cannot be refreshed")
-        return DeclaredView(table, source, view, function)
+        return DeclaredView(table, source, view, calls)
 
     def column_progress(self, declared: DeclaredColumn, request: BackfillRequest) -> ColumnProgress:
         snapshot = self._sources.snapshot(declared.table, request.read_version)
@@ -87,6 +87,20 @@ class Assessor:
         )
         return ColumnProgress(snapshot, coverage, changes, located)
 
+    def check_readable(self, declared: DeclaredColumn, snapshot: TableSnapshot) -> None:
+        """The table may have lost columns since the job was submitted; raises TableColumnNotFound."""
+        column, known = declared.column, snapshot.schema.names
+        needed = list(column.names)
+        if declared.function.encoding is FunctionEncoding.SQL:
+            # Its inputs are those it may name; whether it can do without one, the table format says.
+            expression = {declared.column.name: declared.function.name}
+            self._sources.project(declared.table, SourceQuery((), expression), "computed")
+        else:
+            needed += [name.split(".")[0] for name in column.inputs]
+        for name in needed:
+            if name not in known:
+                raise TableColumnNotFound(declared.table.ident, name, tuple(known))
+
     def layout(self, table: Table, rows: BitMap64) -> Layout:
         """Where these rows are now."""
         snapshot = self._sources.snapshot(table, None)
@@ -99,12 +113,16 @@ class Assessor:
         with self._store.transaction() as tx:
             found = tx.coverage.find(declared.view.view_id, declared.view.digest)
         coverage = found or Coverage(declared.view.digest)
+        query = declared.view.query
         columns = self._sources.columns_read(
-            declared.source, declared.view.query, declared.view.inputs, snapshot.version
+            declared.source, query, declared.view.inputs_read, snapshot.version
         )
         changes = self._changes(declared.source, coverage, snapshot.version, columns)
-        located = self._sources.locate(declared.source, snapshot.version, None)
-        return ViewProgress(snapshot, coverage, changes, located)
+        is_whole = declared.view.kind is ViewKind.UDTF
+        where = query.filter if is_whole or query.is_window else None
+        located = self._sources.locate(declared.source, snapshot.version, where)
+        window = located.window(query.offset, query.limit)
+        return ViewProgress(snapshot, coverage, changes, window, is_whole)
 
     def _changes(self, table: Table, coverage: Coverage, version: int, columns: tuple[str, ...]) -> Changes:
         """Between the watermark and the version, whichever comes first: rows may go back in time, too."""
@@ -112,3 +130,12 @@ class Assessor:
             return Changes()
         first, last = sorted((coverage.watermark, version))
         return self._sources.changes(table, first, last, columns)
+
+
+def _calls(tx: JobTransaction, view: MaterializedView) -> tuple[FunctionCall, ...]:
+    if view.function_digest is not None:
+        return (FunctionCall(tx.functions.get(view.function_digest), view.inputs),)
+    return tuple(
+        FunctionCall(tx.functions.get(column.function_digest), column.inputs, column.name)
+        for column in view.columns
+    )

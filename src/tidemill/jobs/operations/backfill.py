@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.jobs import BackfillRequest, Part, Progress
 from tidemill.jobs.model.plans import BackfillPlan, FragmentWork
-from tidemill.jobs.model.stages import BatchPolicy, CheckpointRef, ColumnFile, FillColumn
+from tidemill.jobs.model.stages import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.ports import Checkpoints, JobStore, Publisher, StageExecutor
+from tidemill.jobs.ports import Checkpoints, JobStore, JobTransaction, Publisher, StageExecutor
 
 # A table that changes faster than we can follow is left to the next backfill.
 MAX_PASSES: Final = 100
@@ -64,8 +65,7 @@ class BackfillRunner:
 
     def run(self, running: RunningJob, request: BackfillRequest) -> dict[str, Any]:
         """Returns what the job's result says."""
-        with self._store.transaction() as tx:
-            table = tx.tables.get(running.job.table)
+        table = running.get_table()
         declared = self._assessor.get_column(table, request.column)
         scope = "shared" if request.where is None else running.job.job_id
         location = self._checkpoints.location(declared.column.column_id, declared.function.digest, scope)
@@ -99,7 +99,7 @@ class BackfillRunner:
         name: str,
     ) -> _Pass:
         progress = self._assessor.column_progress(declared, request)
-        _check_columns(declared, progress.snapshot.schema.names)
+        self._assessor.check_readable(declared, progress.snapshot)
         plan = plan_backfill(progress, request)
         if request.where is not None:
             # A filter is carried out once: rows published before, also by an earlier run, are done.
@@ -120,6 +120,11 @@ class BackfillRunner:
         for number in range(MAX_PASSES):
             if not one.orphans:
                 return
+            if not one.progress.snapshot.has_stable_row_ids:
+                raise ConcurrentModification(
+                    f"{one.declared.table.ident} was rewritten during the job and has no stable row ids, so "
+                    f"the rows of version {one.plan.read_version} cannot be found again; start it anew"
+                )
             one.orphans = 0
             waiting = BitMap64()
             for ref in self._usable(one):
@@ -129,16 +134,16 @@ class BackfillRunner:
                 self._run_group(one, layout.version, layout.work, f"{one.name}.o{number}")
 
     def _run_group(self, one: _Pass, version: int, work: Sequence[FragmentWork], part: str) -> None:
-        running, table = one.running, one.declared.table
+        running, table, column = one.running, one.declared.table, one.declared.column
         running.check()
         running.begin_stage()
         stage = FillColumn(
             job_id=running.job.job_id,
-            location=table.location,
+            location=table.data_location,
             version=version,
-            column=one.progress.snapshot.schema.field(one.request.column),
-            function=one.declared.function,
-            inputs=one.declared.column.inputs,
+            columns=pa.schema([one.progress.snapshot.schema.field(name) for name in column.names]),
+            struct_fields=tuple(output.struct_field for output in column.outputs),
+            call=FunctionCall(one.declared.function, column.inputs),
             work=tuple(work),
             checkpoint_location=one.checkpoint_location,
             checkpoints=tuple(self._usable(one)),
@@ -149,7 +154,7 @@ class BackfillRunner:
         running.check()
         running.progress = _after_stage(running.progress, files)
         published = self._publisher.replace_column(
-            table, one.request.column, files, lambda kept: self._bookkeeping(one, part, kept)
+            table, column.names, files, lambda kept: self._bookkeeping(one, part, kept)
         )
         for file in published.orphans:
             self._checkpoints.keep(one.checkpoint_location, table, version, file)
@@ -170,6 +175,7 @@ class BackfillRunner:
             tx = job_transaction(catalog)
             table_id = one.declared.table.table_id
             epoch = running.lease.epoch
+            _check_declared(tx, one.declared)
             running.record(tx, Part(running.job.job_id, name, epoch, table_id, version, rows.serialize()))
             tx.coverage.put(one.declared.column.column_id, covered)
 
@@ -197,11 +203,13 @@ class BackfillRunner:
         return rows
 
 
-def _check_columns(declared: DeclaredColumn, known: Sequence[str]) -> None:
-    """The table may have lost columns since the job was submitted."""
-    for name in (declared.column.name, *declared.column.inputs):
-        if name not in known:
-            raise TableColumnNotFound(declared.table.ident, name, tuple(known))
+def _check_declared(tx: JobTransaction, declared: DeclaredColumn) -> None:
+    """Values of a function that fills the column no longer must not count for the one that does."""
+    current = tx.derived.find_column(declared.table.table_id, declared.column.name)
+    if current != declared.column:
+        raise ConcurrentModification(
+            f"Column '{declared.column.name}' of {declared.table.ident} was declared anew during the job"
+        )
 
 
 def batch_policy(request: BackfillRequest) -> BatchPolicy:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from tidemill.catalog.ports import CatalogTransaction
-from tidemill.jobs.model.derived import view_output
+from tidemill.jobs.model.derived import ViewKind, view_output
 from tidemill.jobs.model.jobs import Part, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
-from tidemill.jobs.model.stages import ViewFragments, WriteViewRows
+from tidemill.jobs.model.stages import RunTableFunction, ViewFragments, WriteViewRows
 from tidemill.jobs.operations.assess import Assessor, DeclaredView
 from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.running import RunningJob
@@ -34,8 +37,7 @@ class RefreshRunner:
 
     def run(self, running: RunningJob, request: RefreshRequest) -> dict[str, Any]:
         """Returns what the job's result says."""
-        with self._store.transaction() as tx:
-            table = tx.tables.get(running.job.table)
+        table = running.get_table()
         declared = self._assessor.get_view(table)
         progress = self._assessor.view_progress(declared, request.source_version)
         plan = plan_refresh(progress, is_full=request.is_full)
@@ -62,31 +64,69 @@ class RefreshRunner:
         plan: RefreshPlan,
         request: RefreshRequest,
     ) -> ViewFragments:
-        if not plan.work:
-            return ViewFragments((), 0)
-        view = declared.view
         running.begin_stage()
-        stage = WriteViewRows(
-            job_id=running.job.job_id,
-            source_location=declared.source.location,
-            source_version=plan.source_version,
-            view_location=declared.table.location,
-            output=view_output(
-                view.kind, self._sources.project(declared.source, view.query), declared.function
-            ),
-            work=plan.work,
-            function=declared.function,
-            inputs=view.inputs,
-            columns=view.query.columns or {},
-            filter=view.query.filter,
-            max_rows_per_fragment=request.max_rows_per_fragment,
-            parallelism=request.concurrency,
-        )
-        written = self._executor.write_view_rows(stage, running)
+        if declared.view.kind is ViewKind.UDTF:
+            written = self._run_table_function(running, declared, plan, request)
+        elif plan.work:
+            written = self._write_rows(running, declared, plan, request)
+        else:
+            written = ViewFragments((), 0)
         running.progress = replace(
             running.progress, done=plan.rows, computed=plan.rows, written=written.rows, commits=1
         )
         return written
+
+    def _write_rows(
+        self, running: RunningJob, declared: DeclaredView, plan: RefreshPlan, request: RefreshRequest
+    ) -> ViewFragments:
+        query = declared.view.query
+        stage = WriteViewRows(
+            job_id=running.job.job_id,
+            source_location=declared.source.data_location,
+            source_version=plan.source_version,
+            view_location=declared.table.data_location,
+            output=self._output(declared),
+            work=plan.work,
+            calls=declared.calls,
+            columns=query.columns or {},
+            filter=query.filter,
+            max_rows_per_fragment=request.max_rows_per_fragment,
+            parallelism=request.concurrency,
+        )
+        return self._executor.write_view_rows(stage, running)
+
+    def _run_table_function(
+        self, running: RunningJob, declared: DeclaredView, plan: RefreshPlan, request: RefreshRequest
+    ) -> ViewFragments:
+        view, query = declared.view, declared.view.query
+        partitions: Sequence[str | None] = (None,)
+        if view.partition_by is not None:
+            partitions = self._sources.partitions(
+                declared.source, plan.source_version, view.partition_by, query.filter
+            )
+        stage = RunTableFunction(
+            job_id=running.job.job_id,
+            source_location=declared.source.data_location,
+            source_version=plan.source_version,
+            view_location=declared.table.data_location,
+            output=self._output(declared),
+            call=declared.calls[0],
+            columns=query.columns or {},
+            filter=query.filter,
+            limit=query.limit,
+            offset=query.offset,
+            partitions=tuple(partitions),
+            max_rows_per_fragment=request.max_rows_per_fragment,
+            parallelism=request.concurrency,
+        )
+        return self._executor.run_table_function(stage, running)
+
+    def _output(self, declared: DeclaredView) -> pa.Schema:
+        view = declared.view
+        if view.output is not None:
+            return view.output
+        function = declared.calls[0].function if declared.calls else None
+        return view_output(view.kind, self._sources.project(declared.source, view.query), function)
 
     def _publish(
         self,

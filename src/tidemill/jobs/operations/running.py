@@ -7,7 +7,9 @@ from threading import Event
 from time import monotonic
 from typing import Any, Final
 
-from tidemill.jobs.errors import JobCancelled, LeaseLost
+from tidemill.catalog.errors import TableNotFound
+from tidemill.catalog.model.tables import Table
+from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
 from tidemill.jobs.model.jobs import Job, Lease, Part, Progress
 from tidemill.jobs.ports import JobStore, JobTransaction
 
@@ -25,14 +27,32 @@ class RunningJob:
         self.progress = Progress()
         self.is_lost = Event()
         self.is_cancelled = Event()
+        self.is_pausing = Event()
         self._stage_start = 0
         self._reported_at = 0.0
+
+    def get_table(self) -> Table:
+        """The job's table by its id: its name may have changed since the job was read."""
+        with self._store.transaction() as tx:
+            table = tx.tables.find_by_id(self.job.table_id)
+        if table is None:
+            raise TableNotFound(self.job.table)
+        return table
 
     def check(self) -> None:
         if self.is_lost.is_set():
             raise LeaseLost(self.job.job_id, self.lease.epoch)
         if self.is_cancelled.is_set():
             raise JobCancelled(self.job.job_id)
+        if self.is_pausing.is_set():
+            raise JobPaused(self.job.job_id)
+
+    def heed(self, job: Job) -> None:
+        """Notes what the job's row asks for."""
+        if job.cancel_requested_at is not None:
+            self.is_cancelled.set()
+        if job.pause_requested_at is not None:
+            self.is_pausing.set()
 
     def begin_stage(self) -> None:
         self._stage_start = self.progress.done

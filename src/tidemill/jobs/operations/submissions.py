@@ -1,9 +1,9 @@
-"""Jobs from the outside: submit, look at, cancel."""
+"""Jobs from the outside: submit, look at, stop and resume."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -12,7 +12,15 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.identity import new_job_id
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobEvent, JobKind, RefreshRequest
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    IndexRequest,
+    Job,
+    JobEvent,
+    JobKind,
+    JobRequest,
+    RefreshRequest,
+)
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.ports import JobStore, SourceTables
@@ -55,6 +63,13 @@ class JobOperations:
         subject_id = declared.view.view_id
         return self._submit(caller, declared.table, JobKind.REFRESH, subject_id, request, idempotency_key)
 
+    def submit_index(
+        self, caller: Caller, table: Table, request: IndexRequest, idempotency_key: str | None
+    ) -> Job:
+        """For the one who has looked at the request: one job at a time for each name on each branch."""
+        subject_id = uuid5(table.table_id, f"{request.branch}/{request.name}")
+        return self._submit(caller, table, JobKind.INDEX, subject_id, request, idempotency_key)
+
     def get(self, caller: Caller, job_id: str) -> Job:
         with self._store.transaction() as tx:
             job = tx.jobs.get(job_id)
@@ -73,6 +88,25 @@ class JobOperations:
             cancelled = tx.jobs.request_cancel(job_id)
             tx.events.append(job_id, "cancel_requested", {"by": caller.principal})
         return cancelled
+
+    def pause(self, caller: Caller, job_id: str) -> Job:
+        """PAUSED at once if no worker has it; else RUNNING until the worker comes to a safe point."""
+        job = self.get(caller, job_id)
+        self._authorizer.require(caller, Permission.COMPUTE, job.table)
+        with self._store.transaction() as tx:
+            paused = tx.jobs.request_pause(job_id)
+            tx.events.append(job_id, "pause_requested", {"by": caller.principal})
+        return paused
+
+    def resume(self, caller: Caller, job_id: str) -> Job:
+        """QUEUED again; RUNNING if it was not paused, or not yet: then it will not be."""
+        job = self.get(caller, job_id)
+        self._authorizer.require(caller, Permission.COMPUTE, job.table)
+        with self._store.transaction() as tx:
+            resumed = tx.jobs.resume(job_id)
+            tx.events.append(job_id, "resumed", {"by": caller.principal})
+        self._bell()
+        return resumed
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
         self.get(caller, job_id)
@@ -93,7 +127,7 @@ class JobOperations:
         table: Table,
         kind: JobKind,
         subject_id: UUID,
-        request: BackfillRequest | RefreshRequest,
+        request: JobRequest,
         idempotency_key: str | None,
     ) -> Job:
         with self._store.transaction() as tx:
@@ -120,6 +154,6 @@ class JobOperations:
         return job
 
 
-def _check_same(earlier: Job, subject_id: UUID, request: BackfillRequest | RefreshRequest) -> None:
+def _check_same(earlier: Job, subject_id: UUID, request: JobRequest) -> None:
     if earlier.subject_id != subject_id or earlier.request != request:
         raise InvalidInput("Idempotency-Key", f"was used before for another request, job {earlier.job_id}")

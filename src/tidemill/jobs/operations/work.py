@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Protocol
 
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.errors import JobCancelled, LeaseLost, RowFailed
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job, Lease, RefreshRequest
+from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost, RowFailed
+from tidemill.jobs.model.jobs import Failure, Job, JobRequest, Lease
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.backfill import BackfillRunner
-from tidemill.jobs.operations.refresh import RefreshRunner
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.ports import JobStore
 
@@ -31,20 +29,25 @@ class LeasePolicy:
     max_attempts: int = 10
 
 
+class JobRunner(Protocol):
+    """Does what requests of one type ask for."""
+
+    def run(self, running: RunningJob, request: Any) -> dict[str, Any]:
+        """Returns what the job's result says."""
+
+
 class JobWorker:
     def __init__(
         self,
         store: JobStore,
         owner: str,
         policy: LeasePolicy,
-        backfills: BackfillRunner,
-        refreshes: RefreshRunner,
+        runners: Mapping[type[JobRequest], JobRunner],
     ) -> None:
         self._store = store
         self._owner = owner
         self._policy = policy
-        self._backfills = backfills
-        self._refreshes = refreshes
+        self._runners = runners
         self._current: RunningJob | None = None
 
     def claim(self) -> Job | None:
@@ -59,20 +62,21 @@ class JobWorker:
         """Does the job; whatever it raises, other than losing the lease, is how it ended."""
         running = RunningJob(self._store, job, self._owner)
         self._current = running
-        if job.cancel_requested_at is not None:
-            running.is_cancelled.set()
-        if job.epoch > self._policy.max_attempts:
-            message = f"given up: {job.epoch - 1} workers took the job and none came to its end"
+        running.heed(job)
+        if job.attempt > self._policy.max_attempts:
+            message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
             self._finish(running, JobState.FAILED, None, Failure(message))
             return
         with self._kept_alive(running), suppress(LeaseLost):
             try:
                 running.check()
-                result = self._do(running)
+                result = self._runners[type(job.request)].run(running, job.request)
             except LeaseLost:
                 raise
             except JobCancelled:
                 self._finish(running, JobState.CANCELLED, None, None)
+            except JobPaused:
+                self._put_down(running)
             except TidemillError as error:
                 self._finish(running, JobState.FAILED, None, failure_of(error))
             else:
@@ -94,12 +98,10 @@ class JobWorker:
         with suppress(LeaseLost):
             self._finish(RunningJob(self._store, job, self._owner), JobState.FAILED, None, failure)
 
-    def _do(self, running: RunningJob) -> dict[str, Any]:
-        match running.job.request:
-            case BackfillRequest() as request:
-                return self._backfills.run(running, request)
-            case RefreshRequest() as request:
-                return self._refreshes.run(running, request)
+    def _put_down(self, running: RunningJob) -> None:
+        with self._store.transaction() as tx:
+            job = tx.leases.suspend(running.lease, running.progress)
+            tx.events.append(job.job_id, job.state.value.lower(), {})
 
     def _finish(
         self, running: RunningJob, state: JobState, result: dict[str, Any] | None, failure: Failure | None
@@ -122,7 +124,7 @@ class JobWorker:
             heart.join()
 
     def _beat(self, running: RunningJob, is_over: Event) -> None:
-        """Renews the lease, and between two renewals looks whether somebody cancelled the job."""
+        """Renews the lease, and between two renewals looks whether somebody stopped the job."""
         beats_every = max(1, round(self._policy.heartbeat / self._policy.cancel_poll))
         count = 0
         while not is_over.wait(self._policy.cancel_poll.total_seconds()):
@@ -143,8 +145,7 @@ class JobWorker:
                 job = tx.jobs.get(running.job.job_id)
         if job.epoch != running.lease.epoch:
             raise LeaseLost(job.job_id, running.lease.epoch)
-        if job.cancel_requested_at is not None:
-            running.is_cancelled.set()
+        running.heed(job)
 
 
 def failure_of(error: TidemillError) -> Failure:

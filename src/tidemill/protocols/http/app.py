@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 from uuid import uuid4
 
 import anyio
 import anyio.to_thread
 import structlog
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tidemill.catalog.haste import TakesTime, in_haste
 from tidemill.errors import (
     ErrorCode,
     InvalidInput,
@@ -25,7 +30,7 @@ from tidemill.errors import (
     TidemillError,
     Unavailable,
 )
-from tidemill.protocols.http.call import Call, Callers
+from tidemill.protocols.http.call import Call, Callers, Handler
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
@@ -34,6 +39,7 @@ REQUEST_ID_HEADER: Final = "x-request-id"
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CLIENT_CLOSED_REQUEST: Final = 499
 RETRY_AFTER_SECONDS: Final = "1"
+PANIC: Final = "PanicException"
 
 log = structlog.get_logger("tidemill.http")
 
@@ -70,6 +76,17 @@ class _Trace:
     caller: str = ""
 
 
+class _Request:
+    """What an ASGI server hands over, with its headers readable."""
+
+    __slots__ = ("headers", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.headers = Headers(raw=scope["headers"])
+
+
 class HttpApp:
     """Services in the order they are asked; the last one takes every path."""
 
@@ -80,7 +97,7 @@ class HttpApp:
         self._operations = operations
         self._limits = limits
         self._callers = callers
-        self._threads = anyio.CapacityLimiter(limits.threads)
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="request")
         self._waiting_threads = anyio.CapacityLimiter(limits.waiting_threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,23 +110,23 @@ class HttpApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        request = Request(scope, receive)
-        trace = _Trace(request.method, _request_id(request.headers))
+        request = _Request(scope, receive)
+        trace = _Trace(scope["method"], _request_id(request.headers))
         try:
             response = await self._answer(request, trace)
         except ClientDisconnect:
             _log_request(trace, CLIENT_CLOSED_REQUEST, started)
             return
-        response.headers[REQUEST_ID_HEADER] = trace.request_id
+        response.raw_headers.append((REQUEST_ID_HEADER.encode(), trace.request_id.encode()))
         await response(scope, receive, send)
         _log_request(trace, response.status_code, started)
 
-    async def _answer(self, request: Request, trace: _Trace) -> Response:
+    async def _answer(self, request: _Request, trace: _Trace) -> Response:
         service, router = self._services[-1]
         try:
             segments = path_segments(_raw_path(request.scope))
             service, router = self._service_of(segments)
-            match = router.match(request.method, segments)
+            match = router.match(trace.method, segments)
             trace.route = match.route.pattern
             return await self._call(request, match, trace)
         except TidemillError as error:
@@ -124,7 +141,7 @@ class HttpApp:
             refusal = Refusal(ErrorCode.INTERNAL, message, trace.request_id, request.headers)
             return service.render_error(refusal)
 
-    async def _call(self, request: Request, match: Match, trace: _Trace) -> Response:
+    async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
         caller = self._callers(request.headers)
         trace.caller = caller.principal
         call = Call(
@@ -132,12 +149,18 @@ class HttpApp:
             caller=caller,
             limits=self._limits,
             parameters=match.parameters,
-            query=request.query_params,
+            query=_query(request.scope["query_string"]),
             headers=request.headers,
             body=await self._read_body(request, match.route.body),
         )
-        threads = self._waiting_threads if match.route.is_waiting else self._threads
-        return await anyio.to_thread.run_sync(match.route.handler, call, limiter=threads)
+        if match.route.is_quick and self._limits.tries_at_once:
+            # Going to a thread and back costs more than a look into the database.
+            with suppress(TakesTime, Unavailable), in_haste():
+                return match.route.handler(call)
+        handler = partial(_handled, match.route.handler, call)
+        if match.route.is_waiting:
+            return await anyio.to_thread.run_sync(handler, limiter=self._waiting_threads)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, handler)
 
     def _service_of(self, segments: tuple[str, ...]) -> tuple[Service, Router]:
         for service, router in self._services:
@@ -145,7 +168,7 @@ class HttpApp:
                 return service, router
         return self._services[-1]
 
-    async def _read_body(self, request: Request, kind: BodyKind) -> bytes:
+    async def _read_body(self, request: _Request, kind: BodyKind) -> bytes:
         match kind:
             case BodyKind.JSON:
                 return await _read_body(request, self._limits.json_bytes)
@@ -157,36 +180,54 @@ class HttpApp:
                 return await _drain_body(request, self._limits.arrow_bytes)
 
 
-async def _read_body(request: Request, limit_bytes: int) -> bytes:
+def _handled(handler: Handler, call: Call) -> Response:
+    """A panic of a Rust library is no Exception in Python; to us it is one fault of one request."""
+    try:
+        return handler(call)
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        raise RuntimeError(f"a library panicked: {error}") from error
+
+
+async def _read_body(request: _Request, limit_bytes: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise InvalidInput("content-encoding", f"{encoding!r:.60} is not read here; send the body as it is")
-    body = bytearray()
-    async for chunk in _chunks(request, limit_bytes):
-        body += chunk
-    return bytes(body)
+    chunks = [chunk async for chunk in _chunks(request, limit_bytes)]
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _drain_body(request: Request, limit_bytes: int) -> bytes:
+async def _drain_body(request: _Request, limit_bytes: int) -> bytes:
     """A client that is still sending when the answer comes may never read it."""
     async for _ in _chunks(request, limit_bytes):
         pass
     return b""
 
 
-async def _chunks(request: Request, limit_bytes: int) -> AsyncIterator[bytes]:
+async def _chunks(request: _Request, limit_bytes: int) -> AsyncIterator[bytes]:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise PayloadTooLarge("The body", limit_bytes)
-    received = 0
-    async for chunk in request.stream():
+    received, is_more = 0, True
+    while is_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
         received += len(chunk)
         if received > limit_bytes:
             raise PayloadTooLarge("The body", limit_bytes)
+        is_more = message.get("more_body", False)
         yield chunk
 
 
-def _refuse(service: Service, error: TidemillError, request: Request, trace: _Trace) -> Response:
+@lru_cache(maxsize=256)
+def _query(raw: bytes) -> QueryParams:
+    return QueryParams(raw)
+
+
+def _refuse(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
     if error.code is ErrorCode.INTERNAL:
         log.error("request failed", route=trace.route, request_id=trace.request_id, exc_info=error)
     refusal = Refusal(error.code, str(error), trace.request_id, request.headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +12,15 @@ from tidemill.protocols.http.arrow_sizes import decoded_sizes
 
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 FILE_MAGIC: Final = b"ARROW1"
+MAX_FIELDS: Final = 10_000
+MAX_FIELD_NESTING: Final = 50
+MAX_NAME_BYTES: Final = 4096
+MAX_METADATA_BYTES: Final = 1 << 20
+MAX_BATCH_ROWS: Final = 10_000_000
+# Lance panics on values that start where their type may not: anywhere in a damaged stream, and in a whole
+# one at multiples of 8, which for values of 16 bytes is not enough.
+ALIGNED: Final = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+WIDELY_ALIGNED: Final = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 
 
 def read_stream(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
@@ -22,7 +32,8 @@ def read_stream(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
     try:
         _check_sizes(body, limit_bytes)
         return _read(body, limit_bytes)
-    except (pa.ArrowException, OSError, EOFError) as error:
+    # Extension types are read by code of their own, which raises what it likes.
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
         raise InvalidInput("body", f"is not a whole Arrow IPC stream ({str(error)[:300]})") from error
 
 
@@ -36,12 +47,17 @@ def _check_sizes(body: bytes, limit_bytes: int) -> None:
 
 
 def _read(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
+    schema = pa.ipc.open_stream(pa.BufferReader(body)).schema
+    _check_schema(schema)
     source = pa.BufferReader(body)
-    reader = pa.ipc.open_stream(source)
+    options = WIDELY_ALIGNED if any(_has_wide_values(field.type) for field in schema) else ALIGNED
+    reader = pa.ipc.open_stream(source, options=options)
     batches, total = [], 0
     for batch in reader:
         # Before anything else looks at it: offsets of an unchecked batch may point anywhere.
         batch.validate(full=True)
+        if batch.num_rows > MAX_BATCH_ROWS:
+            raise InvalidInput("body", f"has a batch of more than {MAX_BATCH_ROWS:,} rows; send several")
         # A row of nulls takes no memory here and some wherever it goes.
         total += max(batch.nbytes, batch.num_rows)
         if total > limit_bytes:
@@ -59,3 +75,66 @@ def _check_end(body: bytes, end: int) -> None:
         raise InvalidInput(
             "body", f"goes on for {len(body) - end} bytes after the end of the Arrow IPC stream"
         )
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Names that Lance would store and could never find again, and schemas too large to work with."""
+    metadata, count = _metadata_bytes(schema.metadata), 0
+    level: list[tuple[str, list[pa.Field]]] = [("", list(schema))]
+    for _ in range(MAX_FIELD_NESTING + 1):
+        for path, fields in level:
+            _check_names(path, fields)
+            metadata += sum(_metadata_bytes(field.metadata) for field in fields)
+            count += len(fields)
+        if count > MAX_FIELDS:
+            raise InvalidInput("body", f"has more than {MAX_FIELDS:,} columns, nested ones included")
+        if metadata > MAX_METADATA_BYTES:
+            raise InvalidInput(
+                "body", f"has a schema with more than {MAX_METADATA_BYTES:,} bytes of metadata"
+            )
+        level = [
+            (f"{path}.{field.name}".removeprefix("."), _children(field.type))
+            for path, fields in level
+            for field in fields
+            if _children(field.type)
+        ]
+        if not level:
+            return
+    raise InvalidInput("body", f"has columns nested more than {MAX_FIELD_NESTING} deep")
+
+
+def _check_names(path: str, fields: Iterable[pa.Field]) -> None:
+    seen: set[str] = set()
+    where = f"inside column {path!r:.80}" if path else "among the columns"
+    for name in (field.name for field in fields):
+        if not name or "`" in name or "\x00" in name or len(name.encode()) > MAX_NAME_BYTES:
+            raise InvalidInput(
+                "body",
+                f"has the name {name!r:.80} {where};"
+                f" names have 1 to {MAX_NAME_BYTES:,} bytes without '`' and NUL",
+            )
+        if name in seen:
+            raise InvalidInput("body", f"has the name {name!r:.80} twice {where}")
+        seen.add(name)
+
+
+def _has_wide_values(kind: pa.DataType) -> bool:
+    """Values of 16 bytes, which in Rust have to start at a multiple of that and in C++ do not."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_wide_values(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _has_wide_values(kind.value_type)
+    is_wide = pa.types.is_decimal(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    return is_wide or any(_has_wide_values(field.type) for field in _children(kind))
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _children(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _children(kind.value_type)
+    return [kind.field(index) for index in range(kind.num_fields)]
+
+
+def _metadata_bytes(metadata: dict[bytes, bytes] | None) -> int:
+    return sum(len(key) + len(value) for key, value in (metadata or {}).items())

@@ -14,6 +14,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.limits import MAX_EXPRESSION_BYTES
 
 MAX_INTEGER: Final = 2**63 - 1
+MAX_JSON_DEPTH: Final = 64
 FLAGS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
 
 Choice = TypeVar("Choice", bound=Enum)
@@ -31,6 +32,8 @@ def read_object(body: bytes) -> Fields:
         return Fields({})
     if not isinstance(value, dict):
         raise InvalidInput("body", "has to be a JSON object")
+    if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH:
+        _check_depth(value)
     return Fields(value)
 
 
@@ -161,7 +164,7 @@ def text_mapping(value: Any, field: str) -> dict[str, str]:
 def checked_expression(value: str, field: str) -> str:
     if not value.strip():
         raise InvalidInput(field, "is empty; leave it out or give an expression")
-    if len(value.encode()) > MAX_EXPRESSION_BYTES:
+    if len(value.encode(errors="replace")) > MAX_EXPRESSION_BYTES:
         raise InvalidInput(field, f"is longer than {MAX_EXPRESSION_BYTES:,} bytes")
     return value
 
@@ -185,6 +188,20 @@ def query_flag(query: QueryParams, key: str) -> bool | None:
     return FLAGS[value.lower()]
 
 
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise InvalidInput("body", f"is nested more than {MAX_JSON_DEPTH} deep")
+
+
 def _folded(text: str) -> str:
     return text.replace("_", "").lower()
 
@@ -194,7 +211,14 @@ def _text(value: Any, field: str) -> str:
         raise InvalidInput(field, f"has to be a string, not {value!r:.60}")
     if "\x00" in value:
         raise InvalidInput(field, "has a NUL character")
+    if not is_storable(value):
+        raise InvalidInput(field, "has half of a character (a lone surrogate)")
     return value
+
+
+def is_storable(text: str) -> bool:
+    """Halves of characters, which JSON and URLs can spell, belong to no encoding."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,11 @@ MAX_EXPRESSION_BYTES: Final = 8 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`waiting_threads` serve long polls, which would otherwise take all threads from everybody else."""
+    """`waiting_threads` serve long polls, which would otherwise take all threads from everybody else.
+
+    `tries_at_once` is for servers whose database and files are on the same machine: reads that find all they
+    need there are answered without a thread.
+    """
 
     json_bytes: int = MIB
     envelope_bytes: int = 64 * MIB
@@ -22,3 +26,4 @@ class Limits:
     decoded_arrow_bytes: int = 512 * MIB
     threads: int = 40
     waiting_threads: int = 256
+    tries_at_once: bool = False

@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.refs import RefOperations
+from tidemill.catalog.operations.registrations import RegistrationOperations
 from tidemill.catalog.operations.rows import RowOperations
+from tidemill.catalog.operations.schemas import SchemaOperations
+from tidemill.catalog.operations.secrets import SecretOperations
+from tidemill.catalog.operations.snapshots import SnapshotOperations
+from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
+from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.operations.explain import Explainer
+from tidemill.jobs.operations.indexing import IndexOperations
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.views import ViewOperations
 
@@ -41,11 +50,20 @@ class HealthCheck(Protocol):
 class Operations:
     namespaces: NamespaceOperations
     tables: TableOperations
+    registrations: RegistrationOperations
+    snapshots: SnapshotOperations
     rows: RowOperations
     versions: VersionOperations
+    refs: RefOperations
+    batches: BatchOperations
     functions: FunctionOperations
+    schemas: SchemaOperations
+    indexes: IndexOperations
+    transactions: TransactionOperations
     columns: ColumnOperations
     views: ViewOperations
     jobs: JobOperations
+    secrets: SecretOperations
+    stored_queries: StoredQueryOperations
     explain: Explainer
     health: HealthCheck

@@ -20,13 +20,6 @@ def empty_response() -> Response:
     return Response(b"", 200)
 
 
-def arrow_file_response(table: pa.Table) -> Response:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return Response(sink.getvalue().to_pybytes(), 200, media_type=ARROW_FILE)
-
-
 def arrow_stream_response(table: pa.Table) -> Response:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -22,13 +22,17 @@ class BodyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation: `pattern` has literal segments and `{parameters}` of one segment each."""
+    """One operation: `pattern` has literal segments and `{parameters}` of one segment each.
+
+    A quick one changes nothing and mostly answers from a few rows; it may be tried without a thread.
+    """
 
     method: str
     pattern: str
     handler: Handler
     body: BodyKind = BodyKind.JSON
     is_waiting: bool = False
+    is_quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ def path_segments(raw_path: bytes) -> tuple[str, ...]:
     Clients build on bases that end in a slash and add slashes at the end; both are ignored.
     The Lance client form-encodes paths: a raw plus is a space.
     """
-    return tuple(_decoded(segment) for segment in raw_path.split(b"/") if segment)
+    if b"%" in raw_path or b"+" in raw_path or not raw_path.isascii():
+        return tuple(_decoded(segment) for segment in raw_path.split(b"/") if segment)
+    return tuple(filter(None, raw_path.decode().split("/")))
 
 
 def _decoded(segment: bytes) -> str:

@@ -17,10 +17,11 @@ from tidemill.catalog.model.functions import (
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import SourceQuery, ViewKind
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.protocols.http.fields import Fields, checked_expression, text_mapping
 from tidemill.protocols.lance.arrow_json import is_same_type
+from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, geneva_column
 
 BACKEND: Final = "tidemill"
 SOURCE_QUERY_FORMAT: Final = "tidemill.query/1"
@@ -33,8 +34,6 @@ VIEW_KINDS: Final = {"query": ViewKind.QUERY, "chunker": ViewKind.CHUNKER, "scal
 
 
 def column_declarations(fields: Fields) -> tuple[ColumnDeclaration, ...]:
-    if fields.has("function"):
-        raise Unsupported("function: columns bound to lancedb functions are not supported yet")
     entries = fields.objects("new_columns")
     if not entries:
         raise InvalidInput("new_columns", "is missing; it has to list at least one column")
@@ -42,10 +41,6 @@ def column_declarations(fields: Fields) -> tuple[ColumnDeclaration, ...]:
 
 
 def view_definition(fields: Fields) -> ViewDefinition:
-    if fields.has("query") and not fields.has("source_query"):
-        raise Unsupported(
-            "query: views given as SQL are not supported yet; send kind, source_query, output_schema"
-        )
     kind = _view_kind(fields)
     raw_query = fields.required_text("source_query")
     function, inputs = _view_function(fields, kind)
@@ -94,16 +89,18 @@ def _query_columns(fields: Fields) -> dict[str, str] | None:
 
 def _column_declaration(entry: Fields) -> ColumnDeclaration:
     name = entry.required_text("name")
-    for key in ("expression", "computed"):
-        if entry.has(key):
-            raise Unsupported(
-                f"{entry.name_of(key)}: is not supported yet; declare the column with a virtual_column"
-            )
     column = entry.nested("virtual_column")
+    computed = entry.expression("computed")
+    if computed is not None:
+        if column is not None:
+            raise InvalidInput(entry.name_of("computed"), "excludes virtual_column; give one of them")
+        return ColumnDeclaration(name, SqlExpression(computed))
     if column is None:
         raise InvalidInput(
             entry.name_of("virtual_column"), "is missing; it has to hold the column's function"
         )
+    if column.text("udf_backend") == GENEVA_BACKEND:
+        return geneva_column(name, column)
     _require_backend(column)
     column.refuse_given("manifest", "manifest_checksum", "field_metadata")
     if column.flag("auto_backfill"):

@@ -31,11 +31,20 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.TABLE_VERSION_NOT_FOUND: LanceError(11, 404),
     ErrorCode.TABLE_VERSION_ALREADY_EXISTS: LanceError(14, 409),
     ErrorCode.TABLE_COLUMN_NOT_FOUND: LanceError(12, 404),
+    ErrorCode.TABLE_INDEX_NOT_FOUND: LanceError(6, 404),
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: LanceError(7, 409),
+    ErrorCode.TABLE_TAG_NOT_FOUND: LanceError(8, 404),
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: LanceError(9, 409),
     ErrorCode.BRANCH_NOT_FOUND: LanceError(22, 404),
+    ErrorCode.BRANCH_ALREADY_EXISTS: LanceError(23, 409),
+    ErrorCode.TRANSACTION_NOT_FOUND: LanceError(10, 404),
     ErrorCode.INVALID_TABLE_STATE: LanceError(19, 409),
     ErrorCode.INVALID_TABLE_SCHEMA: LanceError(20, 400),
     ErrorCode.FUNCTION_NOT_FOUND: LanceError(13, 400),
     ErrorCode.VIEW_NOT_FOUND: LanceError(4, 404),
+    # No code is theirs; clients of secrets go by the status.
+    ErrorCode.SECRET_NOT_FOUND: LanceError(10, 404),
+    ErrorCode.SECRET_ALREADY_EXISTS: LanceError(14, 409),
     ErrorCode.JOB_NOT_FOUND: LanceError(10, 404),
     ErrorCode.JOB_ALREADY_ACTIVE: LanceError(14, 409),
     ErrorCode.INVALID_JOB_TRANSITION: LanceError(14, 409),
@@ -47,10 +56,15 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.ROUTE_NOT_FOUND: LanceError(0, 404),
     ErrorCode.METHOD_NOT_ALLOWED: LanceError(13, 405),
     ErrorCode.PERMISSION_DENIED: LanceError(15, 403),
+    ErrorCode.UNAUTHENTICATED: LanceError(16, 401),
+    ErrorCode.THROTTLED: LanceError(21, 429),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
     ErrorCode.INTERNAL: LanceError(18, 500),
 }
+
+
+NAMES_TAKEN: Final = frozenset({ErrorCode.TABLE_ALREADY_EXISTS, ErrorCode.TABLE_INDEX_ALREADY_EXISTS})
 
 
 def render_error(refusal: Refusal) -> Response:
@@ -60,7 +74,10 @@ def render_error(refusal: Refusal) -> Response:
 
 
 def _status(refusal: Refusal, answer: LanceError) -> int:
-    """lancedb's remote client knows a table that exists already only by 400 and the words in the message."""
-    if refusal.code is ErrorCode.TABLE_ALREADY_EXISTS and is_lancedb(refusal.headers):
+    """lancedb's remote client knows a table that exists already only by 400 and the words in the message.
+
+    A 409 it sends again and again until it gives up, and the user never reads why.
+    """
+    if refusal.code in NAMES_TAKEN and is_lancedb(refusal.headers):
         return 400
     return answer.status

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from tidemill.jobs.model.jobs import Failure, Job, JobEvent
+from tidemill.jobs.model.jobs import Failure, Job, JobEvent, JobKind
 from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
 from tidemill.protocols.http.responses import without_nulls
@@ -17,16 +17,23 @@ from tidemill.protocols.http.responses import without_nulls
 JOB_STATES: Final[Mapping[JobState, str]] = {
     JobState.QUEUED: "IN_PROGRESS",
     JobState.RUNNING: "IN_PROGRESS",
+    JobState.PAUSED: "IN_PROGRESS",
     JobState.DONE: "DONE",
     JobState.FAILED: "FAILED",
     JobState.CANCELLED: "CANCELLED",
 }
+REFRESH_MODES: Final[Mapping[str, str]] = {"full": "rebuild"}
 EVENT_SCHEMA: Final = pa.schema(
     [
         pa.field("sequence", pa.int64(), nullable=False),
         pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("data", pa.string(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("updated_by", pa.string()),
+        pa.field("emitted_from", pa.string(), nullable=False),
+        pa.field("emitted_by", pa.string()),
+        pa.field("claim_entity", pa.string()),
     ]
 )
 
@@ -39,7 +46,7 @@ def job_json(job: Job) -> dict[str, Any]:
             "job_state": JOB_STATES[job.state],
             "creation_ms": _millis(job.created_at),
             "spec": without_nulls({"table": _table(job), "column": job.column}),
-            "result": job.result,
+            "result": None if job.result is None else _result(job, job.result),
             "failure": None if job.failure is None else _failure(job.failure),
         }
     )
@@ -55,17 +62,44 @@ def job_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def events_table(events: Sequence[JobEvent]) -> pa.Table:
-    rows = [
+def event_rows(events: Sequence[JobEvent]) -> list[dict[str, Any]]:
+    """Our own columns, then those that lancedb's client knows events by."""
+    return [
         {
             "sequence": event.sequence,
             "at": event.at,
             "kind": event.kind,
             "data": orjson.dumps(event.data).decode(),
+            "state": event.kind,
+            "updated_by": event.data.get("by"),
+            "emitted_from": "tidemill",
+            "emitted_by": event.data.get("owner") or event.data.get("by"),
+            "claim_entity": None,
         }
         for event in events
     ]
-    return pa.Table.from_pylist(rows, EVENT_SCHEMA)
+
+
+def events_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), EVENT_SCHEMA)
+
+
+def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
+    """With what lancedb's client reads from it, in its words."""
+    match job.kind:
+        case JobKind.BACKFILL:
+            # A job that is done has filled every row it was asked for; one that fails has no result.
+            counts = {
+                "rows_assigned": job.progress.written,
+                "rows_failed": job.progress.skipped,
+                "rows_remaining": 0,
+            }
+            return without_nulls({**result, **counts})
+        case JobKind.REFRESH:
+            mode = result.get("mode")
+            return {**result, "mode": REFRESH_MODES.get(str(mode), mode)}
+        case JobKind.INDEX:
+            return dict(result)
 
 
 def _failure(failure: Failure) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
@@ -11,31 +11,58 @@ from tidemill.catalog.model.tables import (
     MAIN_BRANCH,
     Table,
     TableDescription,
+    TablePoint,
+    TableSummary,
     TableVersion,
     VersionEntry,
 )
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, text_mapping
+from tidemill.protocols.http.limits import KIB
 from tidemill.protocols.http.responses import without_nulls
-from tidemill.protocols.lance.arrow_json import Vocabulary, metadata_json, schema_json
+from tidemill.protocols.lance.arrow_json import Vocabulary, metadata_json
+from tidemill.protocols.lance.rendered_schemas import RENDERED
 
 PROPERTIES_HEADER = "x-lance-table-properties"
 LOCATION_HEADER = "x-lance-table-location"
+# What clients that need stable row ids ask for; tables made here have them anyway.
+STABLE_ROW_IDS = "new_table_enable_stable_row_ids"
+MAX_PROPERTIES: Final = 1000
+MAX_PROPERTIES_BYTES: Final = 256 * KIB
+
+
+def properties_of(fields: Fields) -> dict[str, str]:
+    return _checked_properties(fields.texts_by_name("properties") or {})
 
 
 def table_properties(call: Call) -> dict[str, str]:
     """A new table's properties: JSON in the query, or in the header that older clients use."""
     raw = call.query.get("properties") or call.headers.get(PROPERTIES_HEADER)
-    return _json_mapping(raw, "properties")
+    return _checked_properties(json_mapping(raw, "properties"))
 
 
-def refuse_chosen_storage(call: Call) -> None:
-    """Where data goes and how it is reached is the server's choice."""
-    if call.query.get("location") or call.headers.get(LOCATION_HEADER):
-        raise Unsupported("location: choosing the location of a table is not supported; leave it out")
-    if _json_mapping(call.query.get("storage_options"), "storage_options"):
+def table_location(call: Call) -> str | None:
+    """Where a new table shall lie, if the caller chooses."""
+    return call.query.get("location") or call.headers.get(LOCATION_HEADER) or None
+
+
+def refuse_storage_options(call: Call) -> None:
+    """How data is reached is the server's choice, and so is how it is written, if it is written here."""
+    options = json_mapping(call.query.get("storage_options"), "storage_options")
+    if options.keys() - {STABLE_ROW_IDS} or options.get(STABLE_ROW_IDS, "true") != "true":
         raise Unsupported("storage_options: are set by the server; leave them out")
+
+
+def storage_options_of(call: Call, table: Table, body: Fields | None = None) -> dict[str, str] | None:
+    """Clients open tables without asking for credentials and need them, so only a plain no is one."""
+    if body is not None and body.flag("vend_credentials") is False:
+        return None
+    return dict(call.operations.tables.storage_options(table)) or None
+
+
+def table_point(fields: Fields) -> TablePoint:
+    return TablePoint(fields.integer("version", 0), fields.text("tag") or None, fields.text("branch") or None)
 
 
 def version_entry(fields: Fields) -> VersionEntry:
@@ -78,6 +105,19 @@ def table_json(table: Table) -> dict[str, Any]:
     }
 
 
+def departed_json(table: Table) -> dict[str, Any]:
+    """A table that is not in the catalog any more."""
+    return {
+        "id": list(table.ident.levels),
+        "location": table.location,
+        "properties": dict(table.properties),
+    }
+
+
+def summary_json(summary: TableSummary) -> dict[str, int]:
+    return {"num_deleted_rows": summary.deleted_rows, "num_fragments": summary.fragments}
+
+
 def description_json(description: TableDescription, vocabulary: Vocabulary) -> dict[str, Any]:
     """Version and schema are not left out: lancedb takes a table without them for one that has no data."""
     version, schema = description.version, description.schema
@@ -87,7 +127,7 @@ def description_json(description: TableDescription, vocabulary: Vocabulary) -> d
             "table": ident.name,
             "namespace": list(ident.namespace.levels),
             "version": None if version is None else version.version,
-            "schema": None if schema is None else schema_json(schema, vocabulary),
+            "schema": None if schema is None else RENDERED.of(schema, vocabulary),
         }
     )
 
@@ -102,7 +142,22 @@ def table_uri(table: Table) -> str:
     return location if "://" in location else f"file://{quote(location)}"
 
 
-def _json_mapping(raw: str | None, field: str) -> dict[str, str]:
+def _checked_properties(properties: dict[str, str]) -> dict[str, str]:
+    if len(properties) > MAX_PROPERTIES:
+        raise InvalidInput(
+            "properties", f"has {len(properties)} entries, at most {MAX_PROPERTIES} are stored"
+        )
+    if "" in properties:
+        raise InvalidInput("properties", "has an empty key; every property needs a name")
+    if (
+        sum(len(key.encode()) + len(value.encode()) for key, value in properties.items())
+        > MAX_PROPERTIES_BYTES
+    ):
+        raise InvalidInput("properties", f"has more than {MAX_PROPERTIES_BYTES:,} bytes")
+    return properties
+
+
+def json_mapping(raw: str | bytes | None, field: str) -> dict[str, str]:
     if not raw:
         return {}
     try:

@@ -5,36 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidemill.catalog.model.tables import TableQuery
-from tidemill.errors import InvalidInput, Unsupported
+from tidemill.catalog.model.queries import RowOrder, TableQuery, VectorSearch
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import MAX_INTEGER, Fields, checked_expression, text_mapping
+from tidemill.protocols.http.identifiers import levels_of
+from tidemill.protocols.lance.mapping import branch_of
+from tidemill.protocols.lance.text_mapping import is_number, text_query
 
 DISTANCES: Final = frozenset({"l2", "cosine", "dot", "hamming"})
+APPROXIMATIONS: Final = ("fast", "normal", "accurate")
+MAX_VECTORS: Final = 1024
 
 
-def table_query(fields: Fields) -> TableQuery:
-    for key in ("lower_bound", "upper_bound", "order_by"):
-        if fields.raw(key) not in (None, []):
-            raise Unsupported(f"{key}: is not supported yet; leave it out")
-    text, text_columns = _full_text(fields)
+def table_query(fields: Fields, branch: str) -> TableQuery:
     default = TableQuery()
     prefilter = fields.flag("prefilter")
     return TableQuery(
         limit=_limit(fields),
         offset=fields.integer("offset", 0),
-        filter=fields.expression("filter") if fields.raw("filter") != "" else None,
+        filter=optional_expression(fields, "filter"),
         columns=_columns(fields),
         version=fields.integer("version", 1),
+        branch=branch,
         with_row_id=fields.flag("with_row_id") or False,
-        vector=_vector(fields),
-        vector_column=fields.text("vector_column") or None,
-        distance_type=_distance(fields),
-        nprobes=fields.integer("minimum_nprobes", 0) or fields.integer("nprobes", 0) or None,
-        refine_factor=fields.integer("refine_factor", 0) or None,
+        vector=_vector_search(fields),
+        full_text=text_query(fields.nested("full_text_query")),
         prefilter=default.prefilter if prefilter is None else prefilter,
-        full_text=text,
-        full_text_columns=text_columns,
+        only_indexed=fields.flag("fast_search") or False,
+        order=_order(fields),
     )
+
+
+def explained_query(call: Call, fields: Fields) -> tuple[Fields, str]:
+    """The query to explain, and its branch, which may stand beside it or in it."""
+    query = fields.nested("query")
+    if query is None:
+        raise InvalidInput("query", "is missing; it has to be the query to explain")
+    named = query.texts("id")
+    if named is not None and named != levels_of(call):
+        raise InvalidInput("query.id", f"{list(named)} is not {list(levels_of(call))} of the path")
+    branches = {name for name in (fields.text("branch"), query.text("branch")) if name}
+    if len(branches) > 1:
+        raise InvalidInput("query.branch", "is not the branch that the request names")
+    return query, branch_of(call, query if query.has("branch") else fields)
+
+
+def optional_expression(fields: Fields, key: str) -> str | None:
+    """Some clients send an empty string for no condition."""
+    return fields.expression(key) if fields.raw(key) != "" else None
 
 
 def _limit(fields: Fields) -> int | None:
@@ -45,7 +64,58 @@ def _limit(fields: Fields) -> int | None:
     return fields.integer("k", 0)
 
 
-def _vector(fields: Fields) -> tuple[float, ...] | None:
+def _vector_search(fields: Fields) -> VectorSearch | None:
+    vectors = _vectors(fields)
+    # Checked without a vector too: clients send them with every query, and mean nothing by it.
+    minimum, maximum = _probes(fields)
+    lower, upper = _bound(fields, "lower_bound"), _bound(fields, "upper_bound")
+    search = VectorSearch(
+        vectors=vectors,
+        column=fields.text("vector_column") or None,
+        distance_type=_distance(fields),
+        minimum_probes=minimum,
+        maximum_probes=maximum,
+        refine_factor=fields.integer("refine_factor", 0) or None,
+        candidates=fields.integer("ef", 0) or None,
+        approximation=_approximation(fields),
+        lower_bound=lower,
+        upper_bound=upper,
+        uses_index=not fields.flag("bypass_vector_index"),
+    )
+    if vectors:
+        return search
+    for key, bound in (("lower_bound", lower), ("upper_bound", upper)):
+        if bound is not None:
+            raise InvalidInput(key, "limits distances; there are none without a vector")
+    return None
+
+
+def _probes(fields: Fields) -> tuple[int | None, int | None]:
+    """`nprobes` is both bounds, and counts only where neither of them is given. Zero is none given."""
+    minimum, maximum = fields.integer("minimum_nprobes", 0), fields.integer("maximum_nprobes", 0)
+    probes = fields.integer("nprobes", 0) or None
+    if minimum is None and maximum is None:
+        return probes, probes
+    if minimum and maximum and minimum > maximum:
+        raise InvalidInput("minimum_nprobes", f"{minimum} is more than maximum_nprobes, {maximum}")
+    return minimum or None, maximum or None
+
+
+def _bound(fields: Fields, key: str) -> float | None:
+    raw = fields.raw(key)
+    if raw is not None and not is_number(raw):
+        raise InvalidInput(key, f"has to be a number, not {raw!r:.60}")
+    return None if raw is None else float(raw)
+
+
+def _approximation(fields: Fields) -> str | None:
+    mode = fields.text("approx_mode")
+    if mode and mode.lower() not in APPROXIMATIONS:
+        raise InvalidInput("approx_mode", f"{mode!r:.60} is none of {', '.join(APPROXIMATIONS)}")
+    return mode.lower() if mode else None
+
+
+def _vectors(fields: Fields) -> tuple[tuple[float, ...], ...]:
     raw = fields.raw("vector")
     if isinstance(raw, dict):
         known = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
@@ -53,16 +123,19 @@ def _vector(fields: Fields) -> tuple[float, ...] | None:
             raise InvalidInput("vector", "has to have single_vector or multi_vector")
         raw = raw[known[0]] if known else None
     if raw is None or raw == []:
-        return None
+        return ()
     if not isinstance(raw, list):
         raise InvalidInput("vector", "has to be an object with single_vector, or a list of numbers")
-    if isinstance(raw[0], list):
-        if len(raw) > 1:
-            raise Unsupported("vector: more than one query vector is not supported yet; send one query each")
-        raw = raw[0]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in raw):
+    vectors = raw if isinstance(raw[0], list) else [raw]
+    if len(vectors) > MAX_VECTORS:
+        raise InvalidInput("vector", f"has more than {MAX_VECTORS} query vectors")
+    return tuple(filter(None, (_vector(vector) for vector in vectors)))
+
+
+def _vector(raw: Any) -> tuple[float, ...]:
+    if not isinstance(raw, list) or not all(is_number(value) for value in raw):
         raise InvalidInput("vector", "has to be made of numbers")
-    return tuple(map(float, raw)) or None
+    return tuple(map(float, raw))
 
 
 def _columns(fields: Fields) -> tuple[str, ...] | Mapping[str, str] | None:
@@ -93,14 +166,16 @@ def _aliases(raw: Any) -> Mapping[str, str] | None:
     }
 
 
-def _full_text(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
-    query = fields.nested("full_text_query")
-    if query is None:
-        return None, ()
-    if query.has("structured_query") or isinstance(query.raw("query"), dict):
-        raise Unsupported("full_text_query: structured queries are not supported yet; send a string_query")
-    text = query.nested("string_query") or query
-    return text.required_text("query"), text.texts("columns") or ()
+def _order(fields: Fields) -> tuple[RowOrder, ...]:
+    """lancedb's own addition to the request."""
+    return tuple(
+        RowOrder(
+            column=entry.text("column") or entry.required_text("column_name"),
+            is_ascending=entry.flag("ascending") is not False,
+            has_nulls_first=entry.flag("nulls_first") or False,
+        )
+        for entry in fields.objects("order_by")
+    )
 
 
 def _distance(fields: Fields) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
@@ -35,6 +35,12 @@ def read_page(call: Call, fetch: Callable[[Page], Sequence[str]]) -> tuple[list[
         return list(fetch(Page(after))), None
     names = list(fetch(Page(after, limit + 1)))
     return names[:limit], names[limit - 1] if len(names) > limit else None
+
+
+def page_of(names: Iterable[str], page: Page) -> list[str]:
+    """The part of a listing that this page shows."""
+    following = sorted(name for name in names if page.after is None or name > page.after)
+    return following[: page.limit]
 
 
 def _body(call: Call) -> Fields:

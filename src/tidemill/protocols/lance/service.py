@@ -5,18 +5,48 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.protocols.http.app import Service
+from tidemill.protocols.lance.dialect import announcing
 from tidemill.protocols.lance.errors import render_error
-from tidemill.protocols.lance.routes import columns, data, jobs, namespaces, tables, unserved, versions, views
+from tidemill.protocols.lance.routes import (
+    batches,
+    columns,
+    data,
+    function_errors,
+    functions,
+    indexes,
+    jobs,
+    namespaces,
+    refs,
+    registrations,
+    schemas,
+    secrets,
+    snapshots,
+    sql_views,
+    tables,
+    transactions,
+    versions,
+    views,
+)
 
 ROUTES: Final = (
     *namespaces.ROUTES,
     *tables.ROUTES,
+    *registrations.ROUTES,
+    *snapshots.ROUTES,
     *data.ROUTES,
     *versions.ROUTES,
+    *refs.ROUTES,
+    *batches.ROUTES,
     *columns.ROUTES,
+    *schemas.ROUTES,
+    *indexes.ROUTES,
+    *transactions.ROUTES,
     *views.ROUTES,
     *jobs.ROUTES,
-    *unserved.ROUTES,
+    *functions.ROUTES,
+    *function_errors.ROUTES,
+    *secrets.ROUTES,
+    *sql_views.ROUTES,
 )
 
-LANCE_SERVICE: Final = Service(prefix=(), routes=ROUTES, render_error=render_error)
+LANCE_SERVICE: Final = Service(prefix=(), routes=tuple(map(announcing, ROUTES)), render_error=render_error)

@@ -9,12 +9,22 @@ from sqlalchemy import Connection, func, insert, select
 
 from tidemill.errors import Unavailable
 from tidemill.store.columns import DatabaseTime
-from tidemill.store.migrations import m0001_initial
+from tidemill.store.migrations import (
+    m0001_initial,
+    m0002_transactions,
+    m0003_execution,
+    m0004_secrets_and_queries,
+)
 from tidemill.store.schema import schema_migrations
 
 Migration = Callable[[Connection], None]
 
-MIGRATIONS: Final[Sequence[Migration]] = (m0001_initial.upgrade,)
+MIGRATIONS: Final[Sequence[Migration]] = (
+    m0001_initial.upgrade,
+    m0002_transactions.upgrade,
+    m0003_execution.upgrade,
+    m0004_secrets_and_queries.upgrade,
+)
 """In order; the first is number 1. A released one never changes."""
 
 MIGRATION_LOCK: Final = 0x7469_6465  # "tide"

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from tests.unit.protocols.stand import SCHEMA, some_rows, stream
 from tidemill.errors import InvalidInput, PayloadTooLarge
-from tidemill.protocols.http.arrow import END_OF_STREAM, read_stream
+from tidemill.protocols.http.arrow import (
+    END_OF_STREAM,
+    MAX_FIELD_NESTING,
+    MAX_FIELDS,
+    MAX_METADATA_BYTES,
+    MAX_NAME_BYTES,
+    read_stream,
+)
 from tidemill.protocols.http.arrow_sizes import decoded_sizes
 
 LIMIT = 1 << 20
@@ -105,3 +112,72 @@ def test_what_grows_too_large_is_refused_before_it_is_decompressed() -> None:
 
 def test_the_end_marker_is_what_writers_write() -> None:
     assert stream(some_rows()).endswith(END_OF_STREAM)
+
+
+def nested(depth: int) -> pa.DataType:
+    kind: pa.DataType = pa.int8()
+    for level in range(depth):
+        kind = pa.struct([("inner", kind)]) if level % 2 else pa.list_(kind)
+    return kind
+
+
+def empty(*fields: pa.Field, metadata: dict[str, str] | None = None) -> bytes:
+    return stream(pa.schema(fields, metadata=metadata).empty_table())
+
+
+def test_schemas_up_to_their_limits_are_read() -> None:
+    for body in (
+        empty(*(pa.field(f"c{number}", pa.int8()) for number in range(MAX_FIELDS))),
+        empty(pa.field("deep", nested(MAX_FIELD_NESTING))),
+        empty(pa.field("x" * MAX_NAME_BYTES, pa.int8())),
+        empty(pa.field("a", pa.int8()), metadata={"k": "v" * (MAX_METADATA_BYTES - 1)}),
+        empty(pa.field("a", pa.struct([("a", pa.int8())])), pa.field("A", pa.int8())),
+    ):
+        read_stream(body, LIMIT * 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (empty(*(pa.field(f"c{number}", pa.int8()) for number in range(MAX_FIELDS + 1))), "more than 10,000"),
+        (
+            empty(pa.field("s", pa.struct([(f"c{number}", pa.int8()) for number in range(MAX_FIELDS)]))),
+            "more than 10,000",
+        ),
+        (empty(pa.field("deep", nested(MAX_FIELD_NESTING + 1))), "nested more than"),
+        (empty(pa.field("x" * (MAX_NAME_BYTES + 1), pa.int8())), "names have"),
+        (empty(pa.field("", pa.int8())), "names have"),
+        (empty(pa.field("a`b", pa.int8())), "names have"),
+        (empty(pa.field("a", pa.int8()), metadata={"k": "v" * MAX_METADATA_BYTES}), "metadata"),
+        (empty(pa.field("a", pa.int8(), metadata={"k": "v" * MAX_METADATA_BYTES})), "metadata"),
+        (empty(pa.field("a", pa.int8()), pa.field("a", pa.int8())), "'a' twice among the columns"),
+        (
+            empty(pa.field("s", pa.list_(pa.struct([("a", pa.int8()), ("a", pa.int8())])))),
+            "'a' twice inside column 's",
+        ),
+    ],
+)
+def test_schemas_that_lance_could_not_live_with_are_refused(body: bytes, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        read_stream(body, LIMIT * 8)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(20, 2), pa.decimal256(60, 2), pa.list_(pa.decimal128(20, 2)), pa.string_view()]
+)
+@pytest.mark.parametrize("before", range(4))
+def test_wide_values_start_where_lance_can_read_them(kind: pa.DataType, before: int) -> None:
+    """Lance takes them as they lie in memory and panics if they lie elsewhere."""
+    table = pa.table({"a": pa.array([1] * before, pa.int64()).slice(0, 0), "wide": pa.nulls(0, kind)})
+    rows = pa.table({"a": pa.array([1] * (3 + before), pa.int64()), "wide": pa.nulls(3 + before, kind)})
+    for body in (stream(table), stream(rows)):
+        column = read_stream(body, LIMIT).read_all()["wide"].combine_chunks()
+        values = column.flatten() if pa.types.is_list(kind) else column
+        buffers = [buffer for buffer in values.buffers()[1:2] if buffer is not None]
+        assert all(buffer.address % 16 == 0 for buffer in buffers)
+
+
+def test_an_extension_type_that_raises_is_refused() -> None:
+    metadata = {"ARROW:extension:name": "arrow.fixed_shape_tensor", "ARROW:extension:metadata": "{"}
+    with pytest.raises(InvalidInput, match="body"):
+        read_stream(empty(pa.field("a", pa.int8(), metadata=metadata)), LIMIT)

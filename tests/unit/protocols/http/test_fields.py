@@ -9,7 +9,14 @@ from starlette.datastructures import QueryParams
 
 from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.fields import Fields, query_flag, query_integer, read_choice, read_object
+from tidemill.protocols.http.fields import (
+    MAX_JSON_DEPTH,
+    Fields,
+    query_flag,
+    query_integer,
+    read_choice,
+    read_object,
+)
 
 
 @pytest.mark.parametrize("body", [b"", b"  \n", b"null", b"{}"])
@@ -87,3 +94,42 @@ def test_query_flags_are_read_in_any_case() -> None:
     assert query_flag(QueryParams({}), "a") is None
     with pytest.raises(InvalidInput):
         query_flag(QueryParams({"a": "maybe"}), "a")
+
+
+def deep(levels: int) -> bytes:
+    """An object with lists in it, that many levels in all."""
+    inner = levels - 1
+    return b'{"a": ' + b"[" * inner + b"]" * inner + b"}"
+
+
+def test_json_is_read_up_to_its_depth() -> None:
+    assert read_object(deep(MAX_JSON_DEPTH)).has("a")
+    wide = b'{"a": [' + b",".join([b"[1]"] * 1000) + b"]}"
+    assert read_object(wide).has("a")
+
+
+@pytest.mark.parametrize("levels", [MAX_JSON_DEPTH + 1, 200, 1000])
+def test_deeper_json_is_refused(levels: int) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: is nested"):
+        read_object(deep(levels))
+
+
+@pytest.mark.parametrize("body", [b'{"a": "\\ud800"}', b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}'])
+def test_values_that_json_does_not_have_are_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: is not JSON"):
+        read_object(body)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\x00"])
+def test_text_that_cannot_be_stored_is_refused_wherever_it_stands(text: str) -> None:
+    with pytest.raises(InvalidInput, match="a: has"):
+        Fields({"a": text}).text("a")
+    with pytest.raises(InvalidInput, match="a: has"):
+        Fields({"a": {text: "x"}}).texts_by_name("a")
+
+
+def test_an_integer_beyond_64_bits_is_refused() -> None:
+    for number in (b"9223372036854775808", b"18446744073709551616", b"-1"):
+        with pytest.raises(InvalidInput, match=r"^n: has to be an integer"):
+            read_object(b'{"n": ' + number + b"}").integer("n", 0)
+    assert read_object(b'{"n": 9223372036854775807}').integer("n", 0) == 2**63 - 1

@@ -8,9 +8,6 @@ import re
 import pytest
 from lance_namespace_urllib3_client import api
 
-from tests.unit.protocols.stand import Stand
-from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.routes import unserved
 from tidemill.protocols.lance.service import ROUTES
 
 RESOURCE = re.compile(r"method='(\w+)',\s*resource_path='([^']+)'")
@@ -31,10 +28,3 @@ def test_the_specification_has_54_operations() -> None:
 def test_the_operation_has_a_route(method: str, path: str) -> None:
     wanted = path.rstrip("/")
     assert any((route.method, route.pattern) == (method, wanted) for route in ROUTES)
-
-
-@pytest.mark.parametrize("route", unserved.ROUTES, ids=lambda route: route.pattern)
-def test_what_is_not_served_says_so(route: Route) -> None:
-    path = route.pattern.replace("{id}", "t").replace("{index_name}", "i")
-    answer = Stand().send(route.method, path, content=b"whatever" if route.method == "POST" else None)
-    assert (answer.status_code, answer.json()["code"]) == (406, 0)

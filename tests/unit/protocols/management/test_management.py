@@ -10,7 +10,8 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.unit.protocols.envelopes import LENGTH
-from tests.unit.protocols.stand import Stand, some_job
+from tests.unit.protocols.stand import Stand
+from tests.unit.protocols.stand_jobs import some_job
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job

@@ -1,38 +1,59 @@
-"""Routes of rows: tables from Arrow streams, inserts, queries, counts."""
+"""Routes of rows: tables from Arrow streams, changes of rows, queries and their plans, counts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+import orjson
 from starlette.responses import Response
 
 from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.catalog.model.tables import InsertMode
 from tidemill.protocols.http.arrow import read_stream
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import read_choice
+from tidemill.protocols.http.fields import Fields, query_integer, read_choice
 from tidemill.protocols.http.identifiers import table_of
-from tidemill.protocols.http.job_requests import require_main_branch
-from tidemill.protocols.http.responses import arrow_file_response, json_response, without_nulls
+from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.mapping import refuse_chosen_storage, table_properties
-from tidemill.protocols.lance.query_mapping import table_query
+from tidemill.protocols.lance.dialect import with_version
+from tidemill.protocols.lance.edit_mapping import (
+    delete_json,
+    delete_predicate,
+    merge_json,
+    row_merge,
+    row_update,
+    update_json,
+)
+from tidemill.protocols.lance.geneva_jobs import JOBS_TABLE, job_rows
+from tidemill.protocols.lance.mapping import (
+    branch_of,
+    refuse_storage_options,
+    storage_options_of,
+    table_location,
+    table_properties,
+)
+from tidemill.protocols.lance.query_answers import arrow_file_answer
+from tidemill.protocols.lance.query_mapping import explained_query, optional_expression, table_query
 from tidemill.protocols.lance.requests import table_request
+
+NO_BODY: Final = Fields({})
 
 
 def create_table(call: Call) -> Response:
     ident = table_of(call)
     mode = read_choice(CreateMode, call.query.get("mode") or CreateMode.CREATE.value, "mode")
     properties = table_properties(call)
-    refuse_chosen_storage(call)
+    refuse_storage_options(call)
     rows = read_stream(call.body, call.limits.decoded_arrow_bytes)
-    created = call.operations.tables.create(call.caller, ident, rows, mode, properties)
+    created = call.operations.tables.create(call.caller, ident, rows, mode, properties, table_location(call))
     return json_response(
         without_nulls(
             {
                 "location": created.table.location,
                 "version": None if created.version is None else created.version.version,
                 "properties": dict(created.table.properties),
+                "storage_options": storage_options_of(call, created.table),
             }
         )
     )
@@ -40,32 +61,79 @@ def create_table(call: Call) -> Response:
 
 def insert_into_table(call: Call) -> Response:
     ident = table_of(call)
-    require_main_branch(ident, call.query.get("branch"))
     mode = read_choice(InsertMode, call.query.get("mode") or InsertMode.APPEND.value, "mode")
     rows = read_stream(call.body, call.limits.decoded_arrow_bytes)
-    written = call.operations.rows.insert(call.caller, ident, rows, mode)
+    written = call.operations.rows.insert(call.caller, ident, rows, mode, branch_of(call, NO_BODY))
     return json_response({"num_inserted_rows": written.rows, "version": written.version})
+
+
+def merge_insert_into_table(call: Call) -> Response:
+    ident, merge = table_of(call), row_merge(call)
+    rows = read_stream(call.body, call.limits.decoded_arrow_bytes)
+    done = call.operations.rows.merge(call.caller, ident, rows, merge, branch_of(call, NO_BODY))
+    return json_response(merge_json(call, done))
+
+
+def update_table(call: Call) -> Response:
+    ident, body = table_request(call)
+    done = call.operations.rows.update(call.caller, ident, row_update(body), branch_of(call, body))
+    return json_response(update_json(call, done))
+
+
+def delete_from_table(call: Call) -> Response:
+    ident, body = table_request(call)
+    done = call.operations.rows.delete(call.caller, ident, delete_predicate(body), branch_of(call, body))
+    return json_response(delete_json(call, done))
 
 
 def query_table(call: Call) -> Response:
     ident, body = table_request(call)
-    require_main_branch(ident, body.text("branch"))
-    return arrow_file_response(call.operations.rows.query(call.caller, ident, table_query(body)))
+    query = table_query(body, branch_of(call, body))
+    if ident == JOBS_TABLE:
+        found = call.operations.rows.query_given(call.caller, ident, job_rows(call, query.filter), query)
+        return arrow_file_answer(found)
+    found = call.operations.rows.query(call.caller, ident, query)
+    return with_version(call, arrow_file_answer(found), found.version)
+
+
+def explain_table_query_plan(call: Call) -> Response:
+    ident, body = table_request(call)
+    query, branch = explained_query(call, body)
+    is_verbose = body.flag("verbose") or False
+    plan = call.operations.rows.explain(call.caller, ident, table_query(query, branch), is_verbose=is_verbose)
+    return json_response(plan)
+
+
+def analyze_table_query_plan(call: Call) -> Response:
+    ident, body = table_request(call)
+    query = table_query(body, branch_of(call, body))
+    return json_response(call.operations.rows.analyze(call.caller, ident, query))
 
 
 def count_table_rows(call: Call) -> Response:
     ident, body = table_request(call)
-    require_main_branch(ident, body.text("branch"))
-    predicate = body.expression("predicate") if body.raw("predicate") != "" else None
-    count = call.operations.rows.count_rows(call.caller, ident, predicate, body.integer("version", 1))
-    return json_response(count)
+    predicate, version = optional_expression(body, "predicate"), body.integer("version", 1)
+    count, number = call.operations.rows.count_rows(
+        call.caller, ident, predicate, version, branch_of(call, body)
+    )
+    return with_version(call, json_response(count), number)
+
+
+def count_table_rows_by_query(call: Call) -> Response:
+    """Older clients count with GET."""
+    asked = {"predicate": call.query.get("predicate"), "version": query_integer(call.query, "version")}
+    return count_table_rows(replace(call, body=orjson.dumps(asked)))
 
 
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/create", create_table, BodyKind.ARROW),
     Route("POST", "/v1/table/{id}/insert", insert_into_table, BodyKind.ARROW),
+    Route("POST", "/v1/table/{id}/merge_insert", merge_insert_into_table, BodyKind.ARROW),
+    Route("POST", "/v1/table/{id}/update", update_table),
+    Route("POST", "/v1/table/{id}/delete", delete_from_table),
     Route("POST", "/v1/table/{id}/query", query_table),
+    Route("POST", "/v1/table/{id}/explain_plan", explain_table_query_plan),
+    Route("POST", "/v1/table/{id}/analyze_plan", analyze_table_query_plan),
     Route("POST", "/v1/table/{id}/count_rows", count_table_rows),
-    # Older clients count with GET.
-    Route("GET", "/v1/table/{id}/count_rows", count_table_rows),
+    Route("GET", "/v1/table/{id}/count_rows", count_table_rows_by_query),
 )

@@ -6,15 +6,31 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.errors import Unsupported
-from tidemill.jobs.errors import InvalidJobTransition
+from tidemill.catalog.errors import FunctionNotFound
+from tidemill.catalog.model.functions import RegisteredFunction
+from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
+from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import arrow_stream_response, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.job_mapping import events_table, job_json, job_summary
+from tidemill.protocols.lance.job_mapping import (
+    EVENT_SCHEMA,
+    event_rows,
+    events_table,
+    job_json,
+    job_summary,
+)
+from tidemill.protocols.lance.lancedb_events import event_condition
+from tidemill.protocols.lance.lancedb_functions import (
+    is_registration,
+    registered_by_job,
+    registration_job_json,
+)
 
 PAGE_SIZE: Final = 100
+# lancedb's client is told of both.
+DEFAULT_EVENTS: Final = 1000
 MAX_EVENTS: Final = 10_000
 
 
@@ -28,12 +44,18 @@ def list_jobs(call: Call) -> Response:
 
 def describe_job(call: Call) -> Response:
     job_id = read_object(call.body).required_text("job_id")
+    registered = _registration(call, job_id)
+    if registered is not None:
+        return json_response(registration_job_json(job_id, registered))
     return json_response(job_json(call.operations.jobs.get(call.caller, job_id)))
 
 
 def cancel_job(call: Call) -> Response:
     """Cancelling a job that is over succeeds and changes nothing: lancedb's clients count on that."""
     job_id = read_object(call.body).required_text("job_id")
+    registered = _registration(call, job_id)
+    if registered is not None:
+        return json_response(registration_job_json(job_id, registered))
     try:
         job = call.operations.jobs.cancel(call.caller, job_id)
     except InvalidJobTransition:
@@ -41,17 +63,55 @@ def cancel_job(call: Call) -> Response:
     return json_response(job_json(job))
 
 
+def pause_job(call: Call) -> Response:
+    """A running job goes on to its next safe point; the client is told that it is pausing."""
+    job_id = read_object(call.body).required_text("job_id")
+    _refuse_registration(call, job_id)
+    was_paused = call.operations.jobs.get(call.caller, job_id).state is JobState.PAUSED
+    call.operations.jobs.pause(call.caller, job_id)
+    return json_response({"paused": not was_paused, "committing": False})
+
+
+def resume_job(call: Call) -> Response:
+    """One that has not come to its safe point yet goes on as if nobody had asked it to pause."""
+    job_id = read_object(call.body).required_text("job_id")
+    _refuse_registration(call, job_id)
+    before = call.operations.jobs.get(call.caller, job_id)
+    call.operations.jobs.resume(call.caller, job_id)
+    was_pausing = before.state is JobState.PAUSED or before.pause_requested_at is not None
+    return json_response({"resumed": was_pausing, "still_pausing": False})
+
+
 def query_job_events(call: Call) -> Response:
     body = read_object(call.body)
-    if body.text("filter"):
-        raise Unsupported("filter: is not supported yet on job events; leave it out")
-    limit = body.integer("limit", 0)
-    events = call.operations.jobs.events(call.caller, body.required_text("job_id"), 0)
-    return arrow_stream_response(events_table(events[: MAX_EVENTS if limit is None else limit]))
+    job_id, limit = body.required_text("job_id"), body.integer("limit", 0)
+    count = min(DEFAULT_EVENTS if limit is None else limit, MAX_EVENTS)
+    condition = body.text("filter")
+    if _registration(call, job_id) is not None:
+        return arrow_stream_response(events_table([]))
+    rows = event_rows(call.operations.jobs.events(call.caller, job_id, 0))
+    if condition is not None:
+        is_wanted = event_condition(condition, EVENT_SCHEMA.names, "filter")
+        rows = [row for row in rows if is_wanted(row)]
+    return arrow_stream_response(events_table(rows[:count]))
 
 
-def pause_or_resume_job(_call: Call) -> Response:
-    raise Unsupported("Pausing and resuming jobs is not supported yet; cancel the job and submit it again")
+def _registration(call: Call, job_id: str) -> RegisteredFunction | None:
+    digest = registered_by_job(job_id)
+    if digest is None:
+        return None
+    try:
+        found = call.operations.functions.get_by_digest(call.caller, digest)
+    except FunctionNotFound as error:
+        raise JobNotFound(job_id) from error
+    if not is_registration(found.function):
+        raise JobNotFound(job_id)
+    return found
+
+
+def _refuse_registration(call: Call, job_id: str) -> None:
+    if _registration(call, job_id) is not None:
+        raise InvalidJobTransition(job_id, JobState.DONE, JobState.PAUSED)
 
 
 ROUTES: Final = (
@@ -59,6 +119,6 @@ ROUTES: Final = (
     Route("POST", "/v1/jobs/describe", describe_job),
     Route("POST", "/v1/jobs/cancel", cancel_job),
     Route("POST", "/v1/jobs/query_events", query_job_events),
-    Route("POST", "/v1/jobs/pause", pause_or_resume_job),
-    Route("POST", "/v1/jobs/resume", pause_or_resume_job),
+    Route("POST", "/v1/jobs/pause", pause_job),
+    Route("POST", "/v1/jobs/resume", resume_job),
 )

@@ -13,12 +13,13 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
+from tidemill.protocols.lance.mapping import properties_of
 from tidemill.protocols.lance.requests import namespace_request, read_page
 
 
 def create_namespace(call: Call) -> Response:
     path, body = namespace_request(call)
-    mode, properties = body.choice("mode", CreateMode.CREATE), body.texts_by_name("properties") or {}
+    mode, properties = body.choice("mode", CreateMode.CREATE), properties_of(body)
     namespace = call.operations.namespaces.create(call.caller, path, mode, properties)
     return json_response({"properties": dict(namespace.properties)})
 

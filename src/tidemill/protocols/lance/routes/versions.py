@@ -50,6 +50,6 @@ def describe_table_version(call: Call) -> Response:
 
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/version/create", create_table_version),
-    Route("POST", "/v1/table/{id}/version/list", list_table_versions),
-    Route("POST", "/v1/table/{id}/version/describe", describe_table_version),
+    Route("POST", "/v1/table/{id}/version/list", list_table_versions, is_quick=True),
+    Route("POST", "/v1/table/{id}/version/describe", describe_table_version, is_quick=True),
 )

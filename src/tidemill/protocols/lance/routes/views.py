@@ -7,17 +7,35 @@ from typing import Final
 from starlette.responses import Response
 
 from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.job_requests import idempotency_key, refresh_request
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.derived_mapping import view_definition
+from tidemill.protocols.lance.geneva_mapping import geneva_view, is_geneva_query
+from tidemill.protocols.lance.lancedb_views import (
+    described_view_json,
+    is_sql_view,
+    sql_view_definition,
+    sql_view_query,
+)
 from tidemill.protocols.lance.requests import table_request
 
 
 def create_materialized_view(call: Call) -> Response:
+    """lancedb's client wants a view that is being filled to be answered as a job."""
     ident, body = table_request(call)
-    created = call.operations.views.create(call.caller, ident, view_definition(body))
-    return json_response(without_nulls({"version": created.version, "job_id": created.job_id}), 201)
+    views = call.operations.views
+    if not is_sql_view(body):
+        is_geneva = is_geneva_query(body.text("source_query") or "")
+        definition = geneva_view(body, ident.namespace.levels) if is_geneva else view_definition(body)
+        created = views.create(call.caller, ident, definition)
+        return json_response(without_nulls({"version": created.version, "job_id": created.job_id}), 201)
+    query = sql_view_query(body)
+    projected = views.project(call.caller, query, "query")
+    made = views.create(call.caller, ident, sql_view_definition(body, query, projected))
+    answer = without_nulls({"version": made.version, "job_id": made.job_id})
+    return json_response(answer, 201 if made.job_id is None else 202)
 
 
 def refresh_materialized_view(call: Call) -> Response:
@@ -27,7 +45,39 @@ def refresh_materialized_view(call: Call) -> Response:
     return json_response({"job_id": job.job_id}, 202)
 
 
+def describe_materialized_view(call: Call) -> Response:
+    """The specification has no such operation; this is what lancedb's client reads."""
+    ident, _ = table_request(call)
+    described = call.operations.views.describe(call.caller, ident)
+    version = call.operations.versions.find_latest(described.table)
+    digests = {described.view.function_digest, *(column.function_digest for column in described.view.columns)}
+    names = [
+        registered.function.name
+        for registered in (
+            call.operations.functions.list_registered(call.caller) if digests != {None} else ()
+        )
+        if registered.function.digest in digests
+    ]
+    return json_response(described_view_json(described, None if version is None else version.version, names))
+
+
+def drop_materialized_view(call: Call) -> Response:
+    """Files are gone when this is answered: there is no job to wait for."""
+    ident, _ = table_request(call)
+    call.operations.views.describe(call.caller, ident)
+    call.operations.tables.drop(call.caller, ident)
+    return json_response({})
+
+
+def list_materialized_views(call: Call) -> Response:
+    listed = call.operations.views.list_in(call.caller, namespace_of(call))
+    return json_response({"views": [described.table.ident.name for described in listed]})
+
+
 ROUTES: Final = (
     Route("POST", "/v1/materialized_view/{id}/create", create_materialized_view, BodyKind.ENVELOPE),
     Route("POST", "/v1/materialized_view/{id}/refresh", refresh_materialized_view),
+    Route("POST", "/v1/materialized_view/{id}/describe", describe_materialized_view),
+    Route("POST", "/v1/materialized_view/{id}/drop", drop_materialized_view),
+    Route("GET", "/v1/namespace/{id}/materialized_view/list", list_materialized_views),
 )

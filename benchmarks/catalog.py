@@ -1,0 +1,387 @@
+"""Requests per second of the catalog's hot paths beside pylance's own REST server, in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import lance
+import lance.namespace
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+NAMESPACE: Final = "bench"
+MAX_U64: Final = (1 << 64) - 1
+NO_LIMIT: Final = 3600.0
+
+
+def request_bytes(method: str, path: str, body: object = None) -> bytes:
+    content = b"" if method == "GET" else json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+class Wire:
+    """One kept connection: sends ready bytes and knows when an answer is whole."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self._end = 0
+
+    def receive(self) -> bytes | None:
+        """The body of the answer; None while it is not whole."""
+        self._received += self.socket.recv(1 << 18)
+        if not self._end and (head := self._received.find(b"\r\n\r\n")) >= 0:
+            lines = self._received[:head].lower()
+            length = lines.partition(b"content-length:")[2].partition(b"\r\n")[0]
+            self._end = head + 4 + int(length)
+        if not self._end or len(self._received) < self._end:
+            return None
+        answer, self._received, self._end = self._received, b"", 0
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"refused: {answer[:600].decode(errors='replace')}")
+        return answer.partition(b"\r\n\r\n")[2]
+
+
+def drive(
+    port: int,
+    lanes: Sequence[Iterator[bytes]],
+    seconds: float,
+    seen: Callable[[int, bytes], None] | None = None,
+) -> float:
+    """Requests per second with one connection a lane, each sending its next when the last is answered."""
+    poll, wires = select.epoll(), {}
+    for number, lane in enumerate(lanes):
+        wire = Wire(port)
+        wires[wire.socket.fileno()] = (number, wire, lane)
+        poll.register(wire.socket, select.EPOLLIN)
+    answered, busy = 0, 0
+    began = time.perf_counter()
+    for _, wire, lane in wires.values():
+        if (request := next(lane, None)) is not None:
+            wire.socket.sendall(request)
+            busy += 1
+    while busy:
+        for descriptor, _ in poll.poll():
+            number, wire, lane = wires[descriptor]
+            if (body := wire.receive()) is None:
+                continue
+            answered += 1
+            if seen is not None:
+                seen(number, body)
+            request = next(lane, None) if time.perf_counter() < began + seconds else None
+            if request is None:
+                busy -= 1
+            else:
+                wire.socket.sendall(request)
+    took = time.perf_counter() - began
+    for _, wire, _ in wires.values():
+        wire.socket.close()
+    poll.close()
+    return answered / took
+
+
+class Template:
+    """A real Lance table with a chain of real manifests, which every table of the benchmark starts from."""
+
+    def __init__(self, folder: Path, versions: int) -> None:
+        rows = pa.table({"id": pa.array([1, 2], pa.int64()), "text": ["a", "b"], "score": [0.1, 0.2]})
+        self._path = folder / "template.lance"
+        dataset = lance.write_dataset(rows, str(self._path), enable_stable_row_ids=True)
+        for number in range(versions - 1):
+            dataset.update_config({"step": str(number)})
+        self._manifests = [
+            (self._path / "_versions" / f"{MAX_U64 - version:020}.manifest").read_bytes()
+            for version in range(1, versions + 1)
+        ]
+
+    def place_data(self, location: Path) -> None:
+        (location / "_versions").mkdir(parents=True)
+        shutil.copytree(self._path / "data", location / "data", copy_function=os.link)
+
+    def stage(self, name: str, location: Path, version: int) -> bytes:
+        """Writes the manifest as a committing client does; returns the request that commits it."""
+        content = self._manifests[version - 1]
+        staged = location / "_versions" / f"{MAX_U64 - version:020}.manifest-{uuid4()}"
+        staged.write_bytes(content)
+        body = {
+            "id": [NAMESPACE, name],
+            "version": version,
+            "manifest_path": str(staged).removeprefix("/"),
+            "manifest_size": len(content),
+            "naming_scheme": "V2",
+        }
+        return request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/version/create", body)
+
+
+@dataclass
+class Server:
+    """A server process with tables in it; it ends when its standard input is closed."""
+
+    title: str
+    process: subprocess.Popen[str]
+    port: int
+    locations: dict[str, Path] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+    def fill(self, names: Sequence[str], template: Template, connections: int) -> None:
+        """Declares tables, puts data under them and commits their first versions, as a client does."""
+        shares = [names[start::connections] for start in range(connections)]
+        waiting = [iter(share) for share in shares]
+
+        def declared(lane: int, body: bytes) -> None:
+            answer = json.loads(body)
+            if not answer["managed_versioning"]:
+                raise SystemExit(f"{self.title} does not manage versions")
+            location = Path(answer["location"].removeprefix("file://"))
+            self.locations[next(waiting[lane])] = location
+            template.place_data(location)
+
+        lanes = [
+            iter([request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/declare", {}) for name in share])
+            for share in shares
+        ]
+        drive(self.port, lanes, NO_LIMIT, declared)
+        drive(self.port, self.commits(names, template, 1, connections), NO_LIMIT)
+
+    def commits(
+        self, names: Sequence[str], template: Template, each: int, connections: int
+    ) -> list[Iterator[bytes]]:
+        """Staged manifests as requests; a table belongs to one lane, so that its versions come in order."""
+        lanes: list[list[bytes]] = [[] for _ in range(connections)]
+        for _ in range(each):
+            for index, name in enumerate(names):
+                version = self.versions[name] = self.versions.get(name, 0) + 1
+                staged = template.stage(name, self.locations[name], version)
+                lanes[index % connections].append(staged)
+        return [iter(lane) for lane in lanes]
+
+
+def start_tidemill(root: Path, processes: int) -> Server:
+    command = ["-m", "tidemill", "serve", "--port", "0", "--no-worker", "--exit-with-stdin"]
+    return _start("tidemill", [*command, "--processes", str(processes), "--root", str(root)], root)
+
+
+def start_adapter(root: Path) -> Server:
+    return _start("RestAdapter", [str(Path(__file__).resolve()), "--serve-adapter", str(root)], root)
+
+
+def _start(title: str, command: Sequence[str], root: Path) -> Server:
+    root.mkdir(parents=True)
+    with (root / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "LANCE_LOG": "error"},
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if " at http://" not in line:
+        raise SystemExit(f"{title} did not start:\n{(root / 'server.log').read_text()}")
+    server = Server(title, process, int(line.strip().rpartition(":")[2]))
+    drive(server.port, [iter([request_bytes("POST", f"/v1/namespace/{NAMESPACE}/create", {})])], NO_LIMIT)
+    return server
+
+
+def serve_adapter(root: str) -> None:
+    """pylance's server over a directory, keeping versions for its clients as ours does."""
+    properties = {"root": root, "manifest_enabled": "true", "table_version_tracking_enabled": "true"}
+    with lance.namespace.RestAdapter("dir", properties, host="127.0.0.1", port=0) as adapter:
+        print(f"ready at http://127.0.0.1:{adapter.port}", flush=True)
+        sys.stdin.read()
+
+
+def describe_requests(names: Sequence[str]) -> list[bytes]:
+    return [
+        request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/describe", {"id": [NAMESPACE, name]})
+        for name in names
+    ]
+
+
+def describes(names: Sequence[str]) -> Iterator[bytes]:
+    return _any_of(describe_requests(names))
+
+
+def version_lists(names: Sequence[str]) -> Iterator[bytes]:
+    query = "delimiter=%24&limit=1&descending=true"
+    return _any_of(
+        [request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/version/list?{query}") for name in names]
+    )
+
+
+def table_lists(limit: int) -> Iterator[bytes]:
+    return itertools.repeat(request_bytes("GET", f"/v1/namespace/{NAMESPACE}/table/list?limit={limit}"))
+
+
+def _any_of(ready: Sequence[bytes]) -> Iterator[bytes]:
+    order = random.Random(7).choices(range(len(ready)), k=20_000)
+    return (ready[index] for index in itertools.cycle(order))
+
+
+@dataclass
+class Rates:
+    """What two servers did, round by round, for one operation."""
+
+    operation: str
+    first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+
+    def row(self) -> tuple[str, ...]:
+        ratios = [ours / theirs for ours, theirs in zip(self.first, self.second, strict=True)]
+        return (
+            self.operation,
+            f"{statistics.median(self.first):,.0f}",
+            f"{statistics.median(self.second):,.0f}",
+            f"{statistics.median(ratios):.2f}x",
+            f"{min(ratios):.2f}–{max(ratios):.2f}x",
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    tables: int
+    many: int
+    connections: int
+    seconds: float
+    rounds: int
+    commits: int
+    processes: int
+
+    @property
+    def all_rounds(self) -> int:
+        """The first warms up."""
+        return self.rounds + 1
+
+
+def table_names(count: int) -> list[str]:
+    return [f"t{number:06d}" for number in range(count)]
+
+
+def compare(options: Options, folder: Path) -> list[Rates]:
+    """The hot paths, ours beside pylance's, on the same tables and the same manifests."""
+    template = Template(folder, 1 + options.commits * options.all_rounds)
+    names = table_names(options.tables)
+    reads: dict[str, Callable[[], Iterator[bytes]]] = {
+        "describe_table": lambda: describes(names),
+        f"list_tables ({options.tables})": lambda: table_lists(options.tables),
+        "version/list (latest)": lambda: version_lists(names),
+    }
+    measured = [Rates(name) for name in (*reads, "version/create")]
+    ours, theirs = start_tidemill(folder / "tidemill", options.processes), start_adapter(folder / "adapter")
+    for server in (ours, theirs):
+        server.fill(names, template, options.connections)
+    for number in range(options.all_rounds):
+        # Who goes first changes, so that a machine that slows down favours nobody.
+        for server in (ours, theirs) if number % 2 else (theirs, ours):
+            rates = [
+                drive(server.port, [lane() for _ in range(options.connections)], options.seconds)
+                for lane in reads.values()
+            ]
+            commits = server.commits(names, template, options.commits, options.connections)
+            rates.append(drive(server.port, commits, NO_LIMIT))
+            if number:
+                for found, rate in zip(measured, rates, strict=True):
+                    (found.first if server is ours else found.second).append(rate)
+    for server in (ours, theirs):
+        server.stop()
+    return measured
+
+
+def scale(options: Options, folder: Path) -> Rates:
+    """Describes anywhere in a large catalog and in a small one."""
+    template = Template(folder, 1)
+    measured = Rates("describe_table")
+    rates = {options.many: measured.first, options.tables: measured.second}
+    servers = {size: start_tidemill(folder / f"tables-{size}", options.processes) for size in rates}
+    for size, server in servers.items():
+        server.fill(table_names(size), template, options.connections)
+    for number in range(options.all_rounds):
+        for size in rates if number % 2 else reversed(rates):
+            lanes = [describes(table_names(size)) for _ in range(options.connections)]
+            if not number:
+                every = describe_requests(table_names(size))
+                lanes = [iter(every[start :: options.connections]) for start in range(options.connections)]
+            rate = drive(servers[size].port, lanes, options.seconds if number else NO_LIMIT)
+            if number:
+                rates[size].append(rate)
+    for server in servers.values():
+        server.stop()
+    return measured
+
+
+def show(title: str, headings: tuple[str, str], measured: Sequence[Rates]) -> None:
+    report = Table(title=title)
+    for heading in ("requests/s", *headings, "ratio", "in the rounds"):
+        report.add_column(heading, no_wrap=True)
+    for rates in measured:
+        report.add_row(*rates.row())
+    Console().print(report)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=int, default=100)
+    parser.add_argument("--many", type=int, default=10_000, help="tables of the large catalog")
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement of reads")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--commits", type=int, default=8, help="versions created per table and round")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="of tidemill; the adapter takes all cores by itself",
+    )
+    parser.add_argument("--serve-adapter", metavar="ROOT", help=argparse.SUPPRESS)
+    given = vars(parser.parse_args())
+    if (root := given.pop("serve_adapter")) is not None:
+        serve_adapter(root)
+        return
+    options = Options(**given)
+    if options.many <= options.tables:
+        parser.error("--many has to be more than --tables")
+    rounds = f"{options.connections} connections, median of {options.rounds} alternating rounds"
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+        compared = compare(options, Path(folder) / "compare")
+        show(f"{options.tables} tables, {rounds}", ("tidemill", "RestAdapter"), compared)
+        scaled = scale(options, Path(folder) / "scale")
+        show(f"Size of the catalog, {rounds}", (f"{options.many:,} tables", f"{options.tables:,}"), [scaled])
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    print(
+        f"{cores} cores, load {busy:.1f} over the last minute, client and servers included; "
+        f"tidemill with {options.processes} processes. Compare within a run only."
+    )
+
+
+if __name__ == "__main__":
+    main()

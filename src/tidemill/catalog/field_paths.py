@@ -1,0 +1,95 @@
+"""Paths of fields: `a`, `a.b`, and segments in backticks where a name has a dot or a backtick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.errors import InvalidInput
+
+
+def parse_path(text: str, field: str) -> tuple[str, ...]:
+    """The names on the way to the field; raises InvalidInput when it is no path."""
+    segments: list[str] = []
+    rest = text
+    while True:
+        segment, rest = _quoted(rest, field) if rest.startswith("`") else _plain(rest)
+        if not segment:
+            raise InvalidInput(
+                field, f"{text!r:.100} has an empty name; write a.b, or a.`b.c` for a dot in a name"
+            )
+        segments.append(segment)
+        if not rest:
+            return tuple(segments)
+        if not rest.startswith("."):
+            raise InvalidInput(field, f"{text!r:.100} goes on after a closing backtick; a dot has to follow")
+        rest = rest[1:]
+
+
+def canonical_path(segments: Sequence[str]) -> str:
+    return ".".join(_written(segment) for segment in segments)
+
+
+def resolve_path(
+    ident: TableIdent, schema: pa.Schema, text: str, field: str, *, is_through_lists: bool = False
+) -> tuple[str, pa.Field]:
+    """The canonical path and the field it leads to; raises TableColumnNotFound.
+
+    A top-level column whose name has a dot was made by other means and is found by its bare name as well.
+    Full-text indexes have paths that pass through lists without naming their items.
+    """
+    if text in schema.names:
+        return canonical_path((text,)), schema.field(text)
+    segments = parse_path(text, field)
+    found = _child(list(schema), segments[0])
+    for segment in segments[1:]:
+        found = None if found is None else _inside(found.type, segment, is_through_lists=is_through_lists)
+    if found is None:
+        raise TableColumnNotFound(ident, text, tuple(schema.names))
+    return canonical_path(segments), found
+
+
+def _quoted(text: str, field: str) -> tuple[str, str]:
+    name, position = "", 1
+    while True:
+        end = text.find("`", position)
+        if end < 0:
+            raise InvalidInput(field, f"{text!r:.100} has a backtick that nothing closes")
+        name += text[position:end]
+        if not text.startswith("``", end):
+            return name, text[end + 1 :]
+        name += "`"
+        position = end + 2
+
+
+def _plain(text: str) -> tuple[str, str]:
+    name, dot, rest = text.partition(".")
+    return name, dot + rest
+
+
+def _written(segment: str) -> str:
+    if "." not in segment and "`" not in segment:
+        return segment
+    escaped = segment.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
+    found = _child(_children(data_type), name)
+    is_list = pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
+    if found is None and is_list and is_through_lists:
+        return _inside(data_type.value_type, name, is_through_lists=True)
+    return found
+
+
+def _child(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
+    return next((field for field in fields if field.name == name), None)
+
+
+def _children(data_type: pa.DataType) -> list[pa.Field]:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _children(data_type.storage_type)
+    return [data_type.field(index) for index in range(data_type.num_fields)]

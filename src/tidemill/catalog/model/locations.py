@@ -1,0 +1,46 @@
+"""Places of tables as callers write them: absolute, as URIs, or relative to the warehouse."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+from tidemill.errors import InvalidInput
+
+MAX_LOCATION_BYTES: Final = 2048
+TABLE_SUFFIX: Final = ".lance"
+LOCAL_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
+URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def settled_location(raw: str, warehouse: str, field: str = "location") -> str:
+    """The one way to write this place: two locations overlap only if one begins with the other."""
+    if not raw or len(raw.encode()) > MAX_LOCATION_BYTES or CONTROL.search(raw):
+        raise InvalidInput(field, f"has to have 1 to {MAX_LOCATION_BYTES} bytes and no control characters")
+    local, uri = LOCAL_URI.fullmatch(raw), URI.fullmatch(raw)
+    if local is not None:
+        return f"/{_joined(unquote(local[1]), field)}"
+    if uri is not None:
+        return f"{uri[1].lower()}://{_joined(uri[2], field)}"
+    if raw.startswith("/"):
+        return f"/{_joined(raw, field)}"
+    return f"{warehouse}/{_joined(raw, field)}"
+
+
+def is_below(location: str, warehouse: str) -> bool:
+    return location.startswith(f"{warehouse}/")
+
+
+def lies_in_table_directory(location: str, warehouse: str) -> bool:
+    """Whether a directory above it, below the warehouse, is named like that of a table."""
+    above = location.removeprefix(f"{warehouse}/").split("/")[:-1]
+    return any(part.endswith(TABLE_SUFFIX) for part in above)
+
+
+def _joined(path: str, field: str) -> str:
+    parts = [part for part in path.split("/") if part]
+    if not parts or any(part in (".", "..") for part in parts):
+        raise InvalidInput(field, f"{path!r:.200} is not a place: it has to be a path without '.' and '..'")
+    return "/".join(parts)

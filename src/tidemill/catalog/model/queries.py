@@ -1,0 +1,122 @@
+"""What is asked of the rows of a table: filters, nearest neighbours, full text, an order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tidemill.catalog.model.tables import MAIN_BRANCH
+
+
+@dataclass(frozen=True, slots=True)
+class TextSearch:
+    """Words to look for in these columns; in all that have a full-text index when none is named."""
+
+    text: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """`fuzziness` None lets the length of each word decide."""
+
+    terms: str
+    column: str | None = None
+    boost: float = 1.0
+    fuzziness: int | None = 0
+    max_expansions: int = 50
+    needs_all_terms: bool = False
+    prefix_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPhrase:
+    terms: str
+    column: str | None = None
+    slop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextMultiMatch:
+    """The best of several matches counts."""
+
+    matches: tuple[TextMatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextBoost:
+    """What `negative` finds too is ranked lower."""
+
+    positive: TextQuery
+    negative: TextQuery
+    negative_boost: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TextBoolean:
+    must: tuple[TextQuery, ...] = ()
+    should: tuple[TextQuery, ...] = ()
+    must_not: tuple[TextQuery, ...] = ()
+
+
+TextQuery: TypeAlias = TextMatch | TextPhrase | TextMultiMatch | TextBoost | TextBoolean
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSearch:
+    """Nearest neighbours of each of the vectors; None leaves a choice to Lance.
+
+    `candidates` is how many an HNSW index looks at.
+    """
+
+    vectors: tuple[tuple[float, ...], ...]
+    column: str | None = None
+    distance_type: str | None = None
+    minimum_probes: int | None = None
+    maximum_probes: int | None = None
+    refine_factor: int | None = None
+    candidates: int | None = None
+    approximation: str | None = None
+    lower_bound: float | None = None
+    upper_bound: float | None = None
+    uses_index: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    column: str
+    is_ascending: bool = True
+    has_nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """A read of rows; `limit` counts per vector when several are searched for."""
+
+    limit: int | None = None
+    offset: int | None = None
+    filter: str | None = None
+    columns: tuple[str, ...] | Mapping[str, str] | None = None
+    version: int | None = None
+    branch: str = MAIN_BRANCH
+    with_row_id: bool = False
+    vector: VectorSearch | None = None
+    full_text: TextSearch | TextQuery | None = None
+    prefilter: bool = True
+    only_indexed: bool = False
+    order: tuple[RowOrder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Rows of one version, to be read once; what goes wrong in reading is raised there."""
+
+    version: int
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+    def to_table(self) -> pa.Table:
+        return pa.Table.from_batches(self.batches, self.schema)

@@ -1,0 +1,88 @@
+"""Names of columns in SQL expressions, found without understanding the expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, Tokenizer, TokenType
+
+from tidemill.errors import InvalidInput
+
+VALUES: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
+# Words that hold an expression together; a column of such a name has to stand in backticks.
+STRUCTURE: Final = frozenset(
+    {
+        TokenType.AND,
+        TokenType.OR,
+        TokenType.NOT,
+        TokenType.IN,
+        TokenType.IS,
+        TokenType.LIKE,
+        TokenType.BETWEEN,
+        TokenType.NULL,
+        TokenType.TRUE,
+        TokenType.FALSE,
+        TokenType.CASE,
+        TokenType.WHEN,
+        TokenType.THEN,
+        TokenType.ELSE,
+        TokenType.END,
+        TokenType.ALIAS,
+    }
+)
+BEFORE_NO_NAME: Final = frozenset({TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS})
+
+
+class LanceTokenizer(Tokenizer):
+    """Cuts expressions where Lance does: names stand in backticks, text in either of the other quotes."""
+
+    IDENTIFIERS = ["`"]  # noqa: RUF012 (the form sqlglot reads)
+    QUOTES = ["'", '"']  # noqa: RUF012
+
+
+def quoted_name(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def with_names_replaced(text: str, replacement: Callable[[str], str | None], field: str) -> str:
+    """The expression with every name that has a replacement replaced; fields inside a column are no names."""
+    try:
+        tokens = LanceTokenizer().tokenize(text)
+    except TokenError as error:
+        raise InvalidInput(field, f"is not a SQL expression ({error})"[:200]) from error
+    _check_closed(tokens, field)
+    pieces: list[str] = []
+    position = 0
+    for index, token in enumerate(tokens):
+        replaced = replacement(token.text) if _is_name(tokens, index) else None
+        if replaced is not None:
+            pieces += [text[position : token.start], replaced]
+            position = token.end + 1
+    return "".join([*pieces, text[position:]])
+
+
+def _is_name(tokens: list[Token], index: int) -> bool:
+    """Most words may be names, unless they call a function, are a type, or follow a dot."""
+    token = tokens[index]
+    if token.token_type in VALUES or (index and tokens[index - 1].token_type in BEFORE_NO_NAME):
+        return False
+    if token.token_type is TokenType.IDENTIFIER:
+        return True
+    is_called = index + 1 < len(tokens) and tokens[index + 1].token_type is TokenType.L_PAREN
+    if is_called or token.token_type in STRUCTURE:
+        return False
+    return token.text[:1].isalpha() or token.text.startswith("_")
+
+
+def _check_closed(tokens: list[Token], field: str) -> None:
+    """An expression that is put between parentheses must not get out of them."""
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth < 0:
+            break
+    if depth:
+        raise InvalidInput(field, "has a parenthesis without its partner")

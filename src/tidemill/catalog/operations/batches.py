@@ -1,0 +1,215 @@
+"""Several changes of tables and versions as one: all of them happen, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from uuid import uuid4
+
+from tidemill.catalog.errors import InvalidTableState, TableNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
+from tidemill.catalog.operations.places import TablePlaces
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
+from tidemill.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Versions from `start` on, up to and without `end`; no end means all that follow."""
+
+    start: int
+    end: int | None
+
+    def has(self, version: int) -> bool:
+        return version >= self.start and (self.end is None or version < self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareTable:
+    ident: TableIdent
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateVersion:
+    ident: TableIdent
+    branch: str
+    entry: VersionEntry
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVersions:
+    ident: TableIdent
+    branch: str
+    ranges: tuple[VersionRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterTable:
+    ident: TableIdent
+
+
+BatchOperation: TypeAlias = DeclareTable | CreateVersion | DeleteVersions | DeregisterTable
+BatchResult: TypeAlias = Table | TableVersion | int
+"""The table that was declared or deregistered, the version made, or how many versions were deleted."""
+
+PERMISSIONS: Mapping[type[BatchOperation], Permission] = {
+    DeclareTable: Permission.WRITE,
+    CreateVersion: Permission.WRITE,
+    DeleteVersions: Permission.MANAGE,
+    DeregisterTable: Permission.MANAGE,
+}
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is known before the transaction, and what is left to do in storage after it."""
+
+    tagged: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
+    leaving: set[TableIdent] = field(default_factory=set)
+    removed: list[TableVersion] = field(default_factory=list)
+    tables: dict[int, Table] = field(default_factory=dict)
+    checked: set[int] = field(default_factory=set)
+
+
+class BatchOperations:
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        files: TableFiles,
+        versions: VersionOperations,
+        refs: TableRefs,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+        self._places = TablePlaces(files)
+        self._versions = versions
+        self._refs = refs
+
+    def delete_versions(
+        self, caller: Caller, ident: TableIdent, branch: str, ranges: tuple[VersionRange, ...]
+    ) -> int:
+        (count,) = self.commit(caller, [DeleteVersions(ident, branch, ranges)])
+        assert isinstance(count, int)
+        return count
+
+    def commit(self, caller: Caller, operations: Sequence[BatchOperation]) -> Sequence[BatchResult]:
+        """Results in the order of the operations. The rows of all are one transaction; storage follows it."""
+        for operation in operations:
+            self._authorizer.require(caller, PERMISSIONS[type(operation)], operation.ident)
+        work = _Work(leaving={op.ident for op in operations if isinstance(op, DeregisterTable)})
+        for index, operation in enumerate(operations):
+            self._prepare(index, operation, work)
+        with self._store.transaction() as tx:
+            results = [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
+        self._versions.remove_manifests(work.removed)
+        return [self._settled(index, operations[index], result, work) for index, result in enumerate(results)]
+
+    def _prepare(self, index: int, operation: BatchOperation, work: _Work) -> None:
+        """Looks at storage before the transaction, so that the transaction itself is short."""
+        match operation:
+            case CreateVersion():
+                try:
+                    table = self._versions.get_table(operation.ident, operation.branch)
+                except TableNotFound:
+                    # An earlier operation of the batch may declare it.
+                    return
+                self._versions.check_entry(table, operation.entry)
+                work.checked.add(index)
+            case DeleteVersions():
+                table = self._versions.get_branch(operation.ident, operation.branch)
+                self._versions.find_latest(table)
+                tags = self._refs.list_tags(table).values()
+                work.tagged[operation.ident] = {(tag.branch, tag.version): tag.name for tag in tags}
+            case DeclareTable() | DeregisterTable():
+                pass
+
+    def _apply(
+        self, tx: CatalogTransaction, index: int, operation: BatchOperation, work: _Work
+    ) -> BatchResult:
+        match operation:
+            case DeclareTable():
+                table = self._new_table(tx, operation)
+                tx.tables.add(table)
+                return table
+            case CreateVersion():
+                table = tx.tables.get(operation.ident).on(operation.branch)
+                work.tables[index] = table
+                if index not in work.checked:
+                    self._versions.check_content(table, operation.entry)
+                return self._versions.add_replayable(tx, table, operation.entry)
+            case DeleteVersions():
+                return self._delete(tx, operation, work)
+            case DeregisterTable():
+                table = tx.tables.get(operation.ident)
+                tx.tables.remove(table.table_id)
+                return table
+
+    def _new_table(self, tx: CatalogTransaction, operation: DeclareTable) -> Table:
+        table_id = uuid4()
+        if operation.location is None:
+            location = self._files.location_of(table_id)
+        else:
+            location = self._places.settled(operation.location)
+            self._places.check_free(tx, location)
+        return Table(table_id, operation.ident, location, properties=dict(operation.properties))
+
+    def _delete(self, tx: CatalogTransaction, operation: DeleteVersions, work: _Work) -> int:
+        ident, branch = operation.ident, operation.branch
+        table = tx.tables.get(ident)
+        rows = tx.versions.list_all(table.table_id, branch)
+        chosen = [row for row in rows if any(entry.has(row.version) for entry in operation.ranges)]
+        if ident not in work.leaving:
+            self._check_deletable(ident, branch, rows, chosen, work)
+        for row in chosen:
+            tx.versions.remove(row.table_id, row.branch, row.version)
+        # A table that leaves the catalog keeps its data, and the manifests are how others read it.
+        if ident not in work.leaving:
+            work.removed.extend(chosen)
+        return len(chosen)
+
+    def _check_deletable(
+        self,
+        ident: TableIdent,
+        branch: str,
+        rows: Sequence[TableVersion],
+        chosen: Sequence[TableVersion],
+        work: _Work,
+    ) -> None:
+        for row in chosen:
+            if row.version == rows[-1].version:
+                raise InvalidTableState(
+                    ident,
+                    f"version {row.version} is the latest and cannot be deleted; drop the table instead",
+                )
+            tag = work.tagged[ident].get((branch, row.version))
+            if tag is not None:
+                raise InvalidTableState(
+                    ident,
+                    f"version {row.version} has the tag '{tag}' and cannot be deleted; delete that first",
+                )
+
+    def _settled(
+        self, index: int, operation: BatchOperation, result: BatchResult, work: _Work
+    ) -> BatchResult:
+        if isinstance(operation, CreateVersion) and isinstance(result, TableVersion):
+            return self._versions.settle(work.tables[index], result, operation.entry)
+        return result
+
+
+def version_range(start: int, end: int) -> VersionRange:
+    """As the protocol writes it: -1 means up to and with the latest."""
+    if start < 0 or end < -1:
+        raise InvalidInput(
+            "ranges", f"[{start}, {end}) has to have a start of at least 0 and an end of at least -1"
+        )
+    if end != -1 and end < start:
+        raise InvalidInput("ranges", f"[{start}, {end}) ends before it starts")
+    return VersionRange(start, None if end == -1 else end)

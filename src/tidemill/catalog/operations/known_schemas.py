@@ -1,0 +1,52 @@
+"""Schemas of table versions that were read before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Final
+
+import pyarrow as pa
+
+from tidemill.catalog.haste import may_take_time
+from tidemill.catalog.model.tables import Table, TableVersion
+from tidemill.catalog.ports import TableData
+
+MAX_FIELDS: Final = 200_000
+
+
+class KnownSchemas:
+    """A committed version never changes, so its schema is read from storage once; the oldest go first."""
+
+    def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
+        self._data = data
+        self._max_fields = max_fields
+        self._schemas: dict[Hashable, pa.Schema] = {}
+        self._fields = 0
+        self._lock = threading.Lock()
+
+    def of(self, table: Table, version: TableVersion) -> pa.Schema:
+        # A number that was given out again has another commit behind it.
+        key = (
+            version.table_id,
+            version.branch,
+            version.version,
+            version.staged_path,
+            version.created_at,
+        )
+        found = self._schemas.get(key)
+        if found is None:
+            may_take_time()
+            found = self._data.schema(table, version.version)
+            self._keep(key, found)
+        return found
+
+    def _keep(self, key: Hashable, schema: pa.Schema) -> None:
+        with self._lock:
+            if key in self._schemas:
+                return
+            self._schemas[key] = schema
+            self._fields += len(schema) + 1
+            while self._fields > self._max_fields:
+                oldest = self._schemas.pop(next(iter(self._schemas)))
+                self._fields -= len(oldest) + 1

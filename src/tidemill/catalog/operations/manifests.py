@@ -1,0 +1,132 @@
+"""Manifests of table versions in storage: their names, their places, and what is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import quote
+
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
+from tidemill.catalog.ports import ManifestCheck, TableFiles
+from tidemill.errors import InvalidInput
+
+MAX_MANIFEST_BYTES: Final = 64 << 20
+MAX_U64: Final = (1 << 64) - 1
+STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
+FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
+NAMING_SCHEMES: Final = ("V1", "V2")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The keys of manifests that are there: those at their final place by version, and the staged ones."""
+
+    final: Mapping[int, str]
+    staged: frozenset[str]
+
+
+class StoredManifests:
+    """What storage says about the versions of a table; the database decides which of it counts."""
+
+    def __init__(self, files: TableFiles, check: ManifestCheck) -> None:
+        self._files = files
+        self._check = check
+
+    def directory(self, table: Table) -> str:
+        return f"{self._files.key_of(table.data_location)}/_versions"
+
+    def final_key(self, table: Table, version: int, scheme: str) -> str:
+        return f"{self.directory(table)}/{manifest_name(version, scheme)}"
+
+    def next_key(self, table: Table, version: TableVersion) -> str:
+        """Where a client that does not ask us would put the version after this one."""
+        return self.final_key(table, version.version + 1, scheme_of(version))
+
+    def has(self, key: str) -> bool:
+        return self._files.size_of(key) is not None
+
+    def size_of(self, key: str) -> int | None:
+        return self._files.size_of(key)
+
+    def find_all(self, table: Table) -> Listing:
+        directory = self.directory(table)
+        names = self._files.list_names(directory)
+        matches = (FINAL_NAME.fullmatch(name) for name in names)
+        numbers = ((int(match[1]), match[0]) for match in matches if match is not None)
+        return Listing(
+            final={_version_of(number): f"{directory}/{name}" for number, name in numbers},
+            staged=frozenset(f"{directory}/{name}" for name in names if STAGED_NAME.fullmatch(name)),
+        )
+
+    def has_branch(self, table: Table) -> bool:
+        """Whether clients have written the reference of this branch."""
+        if table.branch == MAIN_BRANCH:
+            return True
+        root = self._files.key_of(table.location)
+        return self.has(f"{root}/_refs/branches/{quote(table.branch, safe='')}.json")
+
+    def check_request(self, table: Table, entry: VersionEntry) -> None:
+        """Looks at the words of the request alone: a staged manifest of this branch of this table."""
+        directory, _, name = entry.manifest_path.rpartition("/")
+        if directory != self.directory(table) or not STAGED_NAME.fullmatch(name):
+            raise InvalidInput(
+                "manifest_path",
+                f"{entry.manifest_path!r:.200} is not a staged manifest of this table; "
+                f"it has to be {self.directory(table)}/<number>.manifest-<uuid>",
+            )
+        if entry.naming_scheme not in NAMING_SCHEMES:
+            raise InvalidInput("naming_scheme", f"{entry.naming_scheme!r:.60} is neither 'V1' nor 'V2'")
+
+    def check_content(self, table: Table, entry: VersionEntry) -> int:
+        """Reads the staged manifest of somebody else and refuses what could hurt; returns its size."""
+        size = self.get_size(replace(entry, manifest_size=self.find_size(entry)))
+        content = self._files.read(entry.manifest_path)
+        self._check(content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
+        return size
+
+    def find_size(self, entry: VersionEntry) -> int | None:
+        """The size of the staged manifest, None when there is none; refuses one that was not meant."""
+        size = self._files.size_of(entry.manifest_path)
+        if size is not None and entry.manifest_size not in (None, size):
+            raise InvalidInput("manifest_size", f"is {entry.manifest_size}, but the object has {size} bytes")
+        return size
+
+    def get_size(self, entry: VersionEntry) -> int:
+        """The size that was found for the staged manifest."""
+        if entry.manifest_size is None:
+            raise InvalidInput("manifest_path", f"there is no object at {entry.manifest_path}")
+        if entry.manifest_size > MAX_MANIFEST_BYTES:
+            raise InvalidInput("manifest_path", f"a manifest of {entry.manifest_size} bytes is too large")
+        return entry.manifest_size
+
+    def is_same(self, first_key: str, second_key: str) -> bool:
+        return self._files.is_same(first_key, second_key)
+
+    def promote(self, version: TableVersion) -> None:
+        self._files.copy_if_absent(version.staged_path, version.manifest_path)
+
+    def remove(self, key: str) -> None:
+        self._files.remove(key)
+
+    def _is_root_of(self, table: Table, path: str) -> bool:
+        """A branch reads what it shares with its parents from the table itself, and nothing else."""
+        root = self._files.key_of(table.location)
+        base = self._files.key_of(path.removeprefix("file://")).rstrip("/")
+        return base == root or (base.startswith(f"{root}/tree/") and ".." not in base.split("/"))
+
+
+def manifest_name(version: int, scheme: str) -> str:
+    return f"{version}.manifest" if scheme == "V1" else f"{MAX_U64 - version:020}.manifest"
+
+
+def scheme_of(version: TableVersion) -> str:
+    """How the manifest is named tells how the next one will be."""
+    number = version.manifest_path.rpartition("/")[2].partition(".")[0]
+    return "V1" if int(number) == version.version else "V2"
+
+
+def _version_of(number: int) -> int:
+    """V2 counts down from the largest number, so that the newest manifest is listed first."""
+    return MAX_U64 - number if number > MAX_U64 >> 1 else number

@@ -1,0 +1,46 @@
+"""Where tables may lie, and who lies there already."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from tidemill.catalog.errors import LocationInUse
+from tidemill.catalog.model.locations import is_below, lies_in_table_directory, settled_location
+from tidemill.catalog.ports import CatalogTransaction, TableFiles
+from tidemill.errors import InvalidInput
+
+SOME_TABLE: Final = UUID(int=0)
+
+
+class TablePlaces:
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self._warehouse = files.location_of(SOME_TABLE).rpartition("/")[0]
+
+    def settled(self, raw: str) -> str:
+        """The location a caller chose, in the one form it is stored in; refuses places that are not ours."""
+        location = settled_location(raw, self._warehouse)
+        if not self._files.is_inside(location):
+            raise InvalidInput(
+                "location",
+                f"{raw!r:.200} is neither in the warehouse nor under an allowed location, or a link",
+            )
+        if self.is_managed(location) and lies_in_table_directory(location, self._warehouse):
+            raise InvalidInput("location", f"{raw!r:.200} lies in a directory that is named like a table's")
+        return location
+
+    def is_managed(self, location: str) -> bool:
+        """Whether it lies in the warehouse: what lies elsewhere is somebody else's and is never deleted."""
+        return is_below(location, self._warehouse)
+
+    def check_empty(self, location: str) -> None:
+        """A place for a new table; what is there already is registered, not declared."""
+        key = self._files.key_of(location)
+        if self._files.list_names(key) or self._files.list_names(f"{key}/_versions"):
+            raise InvalidInput("location", f"{location} is not empty; register the table that is there")
+
+    def check_free(self, tx: CatalogTransaction, location: str) -> None:
+        """Holds for the rest of the transaction; raises LocationInUse."""
+        if tx.tables.find_overlapping(location):
+            raise LocationInUse(location)

@@ -1,0 +1,122 @@
+"""What callers can do with tags and branches; both live in storage, where clients make them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tidemill.catalog.errors import (
+    BranchAlreadyExists,
+    BranchNotFound,
+    TableTagAlreadyExists,
+    TableTagNotFound,
+)
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.refs import Branch, Tag, check_branch_name, check_tag_name
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableRefs
+from tidemill.errors import InvalidInput
+
+
+class RefOperations:
+    def __init__(
+        self, store: CatalogStore, authorizer: Authorizer, versions: VersionOperations, refs: TableRefs
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._refs = refs
+
+    def list_tags(self, caller: Caller, ident: TableIdent) -> Mapping[str, Tag]:
+        self._authorizer.require(caller, Permission.READ, ident)
+        return self._refs.list_tags(self._main(ident))
+
+    def get_tag(self, caller: Caller, ident: TableIdent, name: str) -> Tag:
+        self._authorizer.require(caller, Permission.READ, ident)
+        check_tag_name(name)
+        tag = self._refs.list_tags(self._main(ident)).get(name)
+        if tag is None:
+            raise TableTagNotFound(ident, name)
+        return tag
+
+    def create_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        check_tag_name(name)
+        table = self._at(ident, branch, version)
+        with self._alone(table):
+            if name in self._refs.list_tags(table.on(MAIN_BRANCH)):
+                raise TableTagAlreadyExists(ident, name)
+            self._refs.create_tag(table, name, version)
+
+    def update_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        check_tag_name(name)
+        table = self._at(ident, branch, version)
+        with self._alone(table):
+            if name not in self._refs.list_tags(table.on(MAIN_BRANCH)):
+                raise TableTagNotFound(ident, name)
+            self._refs.update_tag(table, name, version)
+
+    def delete_tag(self, caller: Caller, ident: TableIdent, name: str) -> None:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        check_tag_name(name)
+        table = self._main(ident)
+        with self._alone(table):
+            if name not in self._refs.list_tags(table):
+                raise TableTagNotFound(ident, name)
+            self._refs.delete_tag(table, name)
+
+    def list_branches(self, caller: Caller, ident: TableIdent) -> Mapping[str, Branch]:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._main(ident)
+        return {} if self._versions.find_latest(table) is None else self._refs.list_branches(table)
+
+    def create_branch(
+        self, caller: Caller, ident: TableIdent, name: str, from_branch: str, from_version: int | None
+    ) -> None:
+        """No version means the newest of the branch it starts from."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        check_branch_name(name, "name")
+        if name == MAIN_BRANCH:
+            raise BranchAlreadyExists(ident, name)
+        parent = self._versions.get_branch(ident, from_branch)
+        found = (
+            self._versions.get_latest(parent)
+            if from_version is None
+            else self._versions.get(parent, from_version)
+        )
+        if name in self._refs.list_branches(parent.on(MAIN_BRANCH)):
+            raise BranchAlreadyExists(ident, name)
+        # What is left of a branch that ended without its reference.
+        if self._versions.find_latest(parent.on(name)) is not None:
+            raise BranchAlreadyExists(ident, name)
+        self._refs.create_branch(parent, name, found.version)
+
+    def delete_branch(self, caller: Caller, ident: TableIdent, name: str) -> None:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        if name == MAIN_BRANCH:
+            raise InvalidInput("name", "the branch main cannot be deleted; drop the table")
+        check_branch_name(name, "name")
+        table = self._main(ident)
+        with self._alone(table) as tx:
+            if name not in self._refs.list_branches(table):
+                raise BranchNotFound(ident, name)
+            self._refs.delete_branch(table, name)
+            tx.versions.remove_branch(table.table_id, name)
+
+    def _main(self, ident: TableIdent) -> Table:
+        return self._versions.get_branch(ident, MAIN_BRANCH)
+
+    def _at(self, ident: TableIdent, branch: str, version: int) -> Table:
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get(table, version)
+        return table
+
+    @contextmanager
+    def _alone(self, table: Table) -> Iterator[CatalogTransaction]:
+        """References are files that are looked at and then written: one server at a time does that."""
+        with self._store.transaction() as tx:
+            tx.tables.lock(table)
+            yield tx

@@ -1,0 +1,99 @@
+"""Names of tables given, moved and taken away, while their data stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
+from tidemill.catalog.operations.manifests import StoredManifests
+from tidemill.catalog.operations.places import TablePlaces
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
+from tidemill.errors import InvalidInput
+
+
+class RegistrationOperations:
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        files: TableFiles,
+        check: ManifestCheck,
+        versions: VersionOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._places = TablePlaces(files)
+        self._manifests = StoredManifests(files, check)
+        self._versions = versions
+
+    def register(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        location: str,
+        mode: RegisterMode,
+        properties: Mapping[str, str],
+    ) -> Table:
+        """Gives a name to a table that is in storage already; its versions become ours."""
+        replaces = mode is RegisterMode.OVERWRITE
+        self._authorizer.require(caller, Permission.MANAGE if replaces else Permission.WRITE, ident)
+        table = Table(uuid4(), ident, self._places.settled(location), properties=dict(properties))
+        with self._store.transaction() as tx:
+            _find_replaced(tx, ident, mode)
+        self._check_readable(table)
+        with self._store.transaction() as tx:
+            replaced = _find_replaced(tx, ident, mode)
+            if replaced is not None:
+                tx.tables.remove(replaced.table_id)
+            self._places.check_free(tx, table.location)
+            tx.tables.add(table)
+        self._versions.find_latest(table)
+        return table
+
+    def deregister(self, caller: Caller, ident: TableIdent) -> Table:
+        """The data stays, and so do the versions: their manifests are in place before the rows go."""
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            tx.tables.remove(table.table_id)
+        return table
+
+    def rename(self, caller: Caller, ident: TableIdent, target: TableIdent) -> None:
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        self._authorizer.require(caller, Permission.WRITE, target)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            if target == ident:
+                raise TableAlreadyExists(target)
+            tx.tables.rename(table.table_id, target)
+
+    def _check_readable(self, table: Table) -> None:
+        """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""
+        found = self._manifests.find_all(table)
+        if not found:
+            raise InvalidInput("location", f"there is no Lance table at {table.location}")
+        newest = max(found)
+        try:
+            self._manifests.check_content(table, VersionEntry(newest, found[newest]))
+        except InvalidInput as error:
+            raise InvalidInput("location", f"version {newest} at {table.location}: {error}") from error
+
+
+def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode) -> Table | None:
+    """The table that a registration takes the place of; raises unless it may."""
+    if not ident.namespace.is_root:
+        tx.namespaces.get(ident.namespace)
+    existing = tx.tables.find(ident)
+    if existing is None:
+        return None
+    if mode is RegisterMode.CREATE:
+        raise TableAlreadyExists(ident)
+    if existing.kind is not TableKind.TABLE:
+        raise InvalidTableState(ident, "is a materialized view, which no table replaces; drop it first")
+    return existing

@@ -1,0 +1,102 @@
+"""What callers can do with the columns of a table; each change is one new version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidemill.catalog.field_paths import parse_path
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent, check_name
+from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogTransaction, TransactionEffect
+from tidemill.catalog.schema_ports import ColumnBindings, TableSchemas
+from tidemill.errors import InvalidInput
+
+
+class SchemaOperations:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        schemas: TableSchemas,
+        bindings: ColumnBindings,
+    ) -> None:
+        self._authorizer = authorizer
+        self._versions = versions
+        self._schemas = schemas
+        self._bindings = bindings
+
+    def add_columns(
+        self, caller: Caller, ident: TableIdent, branch: str, columns: Sequence[NewColumn]
+    ) -> int:
+        table = self._writable(caller, ident, branch)
+        _check_new([column.name for column in columns])
+        return self._schemas.add_columns(table, columns)
+
+    def add_empty_columns(self, caller: Caller, ident: TableIdent, branch: str, fields: pa.Schema) -> int:
+        """Columns without values, of which nothing but their types is known."""
+        table = self._writable(caller, ident, branch)
+        _check_new(fields.names)
+        return self._schemas.add_empty_columns(table, fields)
+
+    def alter_columns(
+        self, caller: Caller, ident: TableIdent, branch: str, alterations: Sequence[ColumnAlteration]
+    ) -> int:
+        table = self._writable(caller, ident, branch)
+        new_names: dict[str, str] = {}
+        for index, alteration in enumerate(alterations):
+            field = f"alterations[{index}]"
+            segments = parse_path(alteration.path, f"{field}.path")
+            if alteration.is_empty:
+                raise InvalidInput(field, "changes nothing; give rename, nullable or data_type")
+            if alteration.rename is not None:
+                check_name(alteration.rename, f"{field}.rename")
+                if len(segments) == 1:
+                    new_names[segments[0]] = alteration.rename
+        return self._schemas.alter_columns(table, alterations, self._renaming(table, new_names))
+
+    def drop_columns(self, caller: Caller, ident: TableIdent, branch: str, paths: Sequence[str]) -> int:
+        table = self._writable(caller, ident, branch)
+        if not paths:
+            raise InvalidInput("columns", "is empty; name at least one column")
+        parsed = [parse_path(path, "columns") for path in paths]
+        whole = [segments[0] for segments in parsed if len(segments) == 1]
+        also = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _nothing_else
+        return self._schemas.drop_columns(table, paths, also)
+
+    def update_field_metadata(
+        self, caller: Caller, ident: TableIdent, branch: str, updates: Sequence[FieldMetadataUpdate]
+    ) -> UpdatedFields:
+        table = self._writable(caller, ident, branch)
+        if not updates:
+            raise InvalidInput("updates", "is empty; name at least one field")
+        return self._schemas.update_field_metadata(table, updates)
+
+    def _renaming(self, table: Table, new_names: dict[str, str]) -> TransactionEffect:
+        """Functions are bound to the columns of main."""
+        if not new_names or table.branch != MAIN_BRANCH:
+            return _nothing_else
+        return self._bindings.renaming(table, new_names)
+
+    def _writable(self, caller: Caller, ident: TableIdent, branch: str) -> Table:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+        return table
+
+
+def _check_new(names: Sequence[str]) -> None:
+    if not names:
+        raise InvalidInput("new_columns", "is empty; name at least one column")
+    for name in names:
+        check_name(name, "name")
+        if names.count(name) > 1:
+            raise InvalidInput("new_columns", f"names '{name}' twice")
+
+
+def _nothing_else(_: CatalogTransaction, __: int) -> None:
+    return None

@@ -1,0 +1,45 @@
+"""What callers can do with single versions of a table: go back to one, measure one, describe one anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidemill.catalog.errors import InvalidTableState
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import TableKind, TableStatistics
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, TableSnapshots
+
+
+class SnapshotOperations:
+    def __init__(
+        self, authorizer: Authorizer, versions: VersionOperations, snapshots: TableSnapshots
+    ) -> None:
+        self._authorizer = authorizer
+        self._versions = versions
+        self._snapshots = snapshots
+
+    def restore(self, caller: Caller, ident: TableIdent, branch: str, version: int) -> int:
+        """Makes a new version that is like an old one; what came between stays in the history."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get(table, version)
+        if table.kind is TableKind.VIEW:
+            raise InvalidTableState(
+                ident, "is a materialized view; refresh it with the src_version that it shall show"
+            )
+        return self._snapshots.restore(table, version)
+
+    def statistics(self, caller: Caller, ident: TableIdent, branch: str) -> TableStatistics:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._versions.get_branch(ident, branch)
+        return self._snapshots.statistics(table, self._versions.get_latest(table).version)
+
+    def replace_schema_metadata(
+        self, caller: Caller, ident: TableIdent, branch: str, metadata: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+        return self._snapshots.replace_schema_metadata(table, metadata)

@@ -1,0 +1,147 @@
+"""What callers can do with names that stand for queries, and how reads go through them to their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import StoredQueryNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.queries import TableQuery
+from tidemill.catalog.model.sql_names import quoted_name, with_names_replaced
+from tidemill.catalog.model.stored_queries import StoredQuery
+from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.catalog.ports import Authorizer, CatalogStore, TableFiles
+from tidemill.errors import InvalidInput, Unsupported
+
+
+class StoredQueryOperations:
+    def __init__(self, store: CatalogStore, authorizer: Authorizer, files: TableFiles) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+
+    def create(self, caller: Caller, query: StoredQuery) -> StoredQuery:
+        """Takes a name as a table does; raises TableAlreadyExists, NamespaceNotFound."""
+        self._authorizer.require(caller, Permission.WRITE, query.table.ident)
+        self._authorizer.require(caller, Permission.READ, query.source)
+        # It has no data, but a place of its own, like everything that has a name.
+        table = replace(query.table, location=self._files.location_of(query.table.table_id))
+        stored = replace(query, table=table)
+        with self._store.transaction() as tx:
+            tx.tables.add(table)
+            tx.stored_queries.add(stored)
+        return stored
+
+    def describe(self, caller: Caller, ident: TableIdent) -> StoredQuery:
+        """Raises StoredQueryNotFound when the name is a table's."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            if table.kind is not TableKind.QUERY:
+                raise StoredQueryNotFound(ident)
+            return tx.stored_queries.get(table)
+
+    def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[str]:
+        """The names directly in the namespace, sorted."""
+        self._authorizer.require(caller, Permission.READ, namespace)
+        with self._store.transaction() as tx:
+            tables = tx.tables.list_in(namespace, Page())
+        return [table.ident.name for table in tables if table.kind is TableKind.QUERY]
+
+    def drop(self, caller: Caller, ident: TableIdent) -> None:
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        table = self.describe(caller, ident).table
+        with self._store.transaction() as tx:
+            tx.tables.remove(table.table_id)
+
+
+def stored_query_of(store: CatalogStore, table: Table) -> StoredQuery:
+    with store.transaction() as tx:
+        return tx.stored_queries.get(table)
+
+
+def through(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQuery:
+    """The query of the source that a query of the name means; raises Unsupported where there is none."""
+    name = stored.table.ident
+    if query.version is not None:
+        raise Unsupported(f"version: {name} is a view, which has no versions of its own")
+    is_plain = query.filter is None and not query.order and query.vector is None and query.full_text is None
+    if stored.limit is not None and not is_plain:
+        raise Unsupported(f"{name} is a view with a LIMIT; reading a part of its rows is not supported yet")
+    if query.full_text is not None and any(
+        quoted_name(alias) != expression for alias, expression in stored.columns.items()
+    ):
+        raise Unsupported(
+            f"full_text_query: {name} is a view that renames columns; search its source instead"
+        )
+    names = _Names(stored, source)
+    vector = query.vector
+    if vector is not None and vector.column is not None:
+        vector = replace(vector, column=names.plain(vector.column))
+    return replace(
+        query,
+        columns=names.columns(query),
+        filter=names.both(query.filter),
+        vector=vector,
+        order=tuple(replace(entry, column=names.plain(entry.column)) for entry in query.order),
+        limit=_limit(stored, query),
+    )
+
+
+class _Names:
+    """The columns of a stored query, as expressions over its source."""
+
+    def __init__(self, stored: StoredQuery, source: pa.Schema) -> None:
+        self._stored = stored
+        self._hidden = set(source.names) - stored.columns.keys()
+
+    def expression(self, text: str, field: str) -> str:
+        def replacement(name: str) -> str | None:
+            expression = self._stored.columns.get(name)
+            if expression is None and name in self._hidden:
+                known = ", ".join(self._stored.columns)
+                raise InvalidInput(
+                    field, f"{self._stored.table.ident} has no column '{name}'; its columns are {known}"
+                )
+            return None if expression is None else f"({expression})"
+
+        return with_names_replaced(text, replacement, field)
+
+    def both(self, predicate: str | None) -> str | None:
+        """The rows of the query that meet the predicate as well."""
+        if predicate is None:
+            return self._stored.filter
+        inner = self.expression(predicate, "filter")
+        return inner if self._stored.filter is None else f"({self._stored.filter}) AND ({inner})"
+
+    def columns(self, query: TableQuery) -> dict[str, str]:
+        given = query.columns
+        if given is None:
+            return dict(self._stored.columns)
+        if isinstance(given, tuple):
+            return {name: self.expression(_written(name), "columns") for name in given}
+        return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in given.items()}
+
+    def plain(self, column: str) -> str:
+        """The source's column behind one that is only passed on."""
+        expression = self.expression(_written(column), "column")
+        name = expression.strip("()`").replace("``", "`")
+        if quoted_name(name) != expression.strip("()"):
+            raise Unsupported(f"column: '{column}' of {self._stored.table.ident} is computed when it is read")
+        return name
+
+
+def _written(name: str) -> str:
+    """A column as a client names it: bare, whatever characters it has, or a path in quotes of its own."""
+    return name if "." in name or "`" in name else quoted_name(name)
+
+
+def _limit(stored: StoredQuery, query: TableQuery) -> int | None:
+    if stored.limit is None:
+        return query.limit
+    left = max(stored.limit - (query.offset or 0), 0)
+    return left if query.limit is None else min(left, query.limit)

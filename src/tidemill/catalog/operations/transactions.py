@@ -1,0 +1,160 @@
+"""What callers can do with transactions: look at them, note properties, stop those that still run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+from uuid import UUID
+
+from tidemill.catalog.errors import (
+    ConcurrentModification,
+    NamespaceNotFound,
+    TableHasNoData,
+    TableNotFound,
+    TransactionNotFound,
+)
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.model.transactions import (
+    SetMode,
+    SetProperty,
+    SetStatus,
+    Transaction,
+    TransactionAction,
+    TransactionStatus,
+    UnsetMode,
+    UnsetProperty,
+)
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogStore
+from tidemill.catalog.schema_ports import CommitHistory, OpenTransactions
+from tidemill.errors import InvalidInput
+
+# A commit looked for by its id is searched from the newest version back; each is one small file.
+VERSIONS_SEARCHED = 1000
+
+
+class TransactionOperations:
+    """An id is a job's, alone or after its table's id; or a table's id and a version or a commit's uuid."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        history: CommitHistory,
+        running: OpenTransactions,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._history = history
+        self._running = running
+
+    def describe(self, caller: Caller, levels: Sequence[str]) -> Transaction:
+        found = self._get(caller, levels)
+        with self._store.transaction() as tx:
+            notes = tx.notes.get(found.key)
+        return _with(found, notes)
+
+    def alter(
+        self, caller: Caller, levels: Sequence[str], actions: Sequence[TransactionAction]
+    ) -> Transaction:
+        """Does all of the actions or none."""
+        found = self._get(caller, levels)
+        self._authorizer.require(caller, Permission.WRITE, found.table)
+        with self._store.transaction() as tx:
+            before = tx.notes.get(found.key)
+            after = dict(before)
+            for index, action in enumerate(actions):
+                match action:
+                    case SetStatus():
+                        if _is_cancelling(found, action.status):
+                            self._running.cancel(caller, tx, found.key)
+                    case SetProperty() | UnsetProperty():
+                        _note(found, after, action, f"actions[{index}]")
+                    case _:
+                        assert_never(action)
+            if after != before:
+                tx.notes.put(found.key, before, after)
+        return _with(self._get(caller, levels), after)
+
+    def _get(self, caller: Caller, levels: Sequence[str]) -> Transaction:
+        if not levels or not all(levels):
+            raise InvalidInput("id", "has to name a transaction: a job, or a table and one of its versions")
+        *above, last = levels
+        running = self._running.find(caller, last)
+        if running is not None:
+            if above and tuple(above) != running.table.levels:
+                raise TransactionNotFound(last)
+            return running
+        found = self._find_commit(caller, table_ident(tuple(above)), last) if above else None
+        if found is None:
+            raise TransactionNotFound(".".join(levels))
+        return found
+
+    def _find_commit(self, caller: Caller, ident: TableIdent, last: str) -> Transaction | None:
+        self._authorizer.require(caller, Permission.READ, ident)
+        try:
+            table = self._versions.get_branch(ident, MAIN_BRANCH)
+            latest = self._versions.get_latest(table)
+        except (NamespaceNotFound, TableNotFound, TableHasNoData):
+            return None
+        if last.isascii() and last.isdigit() and len(last) < 19:
+            return self._find_version(table, int(last))
+        if not _is_uuid(last):
+            return None
+        with self._store.transaction() as tx:
+            newest = tx.versions.list_page(
+                table.table_id, table.branch, latest.version + 1, VERSIONS_SEARCHED, is_descending=True
+            )
+        return self._history.find_by_uuid(table, last.lower(), [version.version for version in newest])
+
+    def _find_version(self, table: Table, version: int) -> Transaction | None:
+        return None if self._versions.find(table, version) is None else self._history.find(table, version)
+
+
+def _with(found: Transaction, notes: Mapping[str, str]) -> Transaction:
+    return replace(found, properties={**notes, **found.properties})
+
+
+def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
+    """A transaction can be told to stop and nothing else; to be told what it is already changes nothing."""
+    if wanted is found.status:
+        return False
+    is_open = found.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
+    if not is_open or wanted is not TransactionStatus.CANCELED:
+        raise ConcurrentModification(
+            f"Transaction {found.key} is {found.status.value}, not to be {wanted.value}"
+        )
+    return True
+
+
+def _note(found: Transaction, notes: dict[str, str], action: SetProperty | UnsetProperty, field: str) -> None:
+    if action.key in found.properties:
+        raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is what the transaction says of itself")
+    is_there = action.key in notes
+    match action:
+        case SetProperty():
+            if is_there and action.mode is SetMode.FAIL:
+                raise ConcurrentModification(
+                    f"Transaction {found.key} has a property {action.key!r:.60} already"
+                )
+            if not is_there or action.mode is SetMode.OVERWRITE:
+                notes[action.key] = action.value
+        case UnsetProperty():
+            if not is_there and action.mode is UnsetMode.FAIL:
+                raise ConcurrentModification(f"Transaction {found.key} has no property {action.key!r:.60}")
+            notes.pop(action.key, None)
+        case _:
+            assert_never(action)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,224 @@
+"""Indexes from both ends: asked for and looked at by callers, built by a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pyroaring import BitMap64
+
+from tidemill.catalog.errors import TableIndexNotFound, TableNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent, check_name
+from tidemill.catalog.model.indexes import (
+    PENDING,
+    IndexDefinition,
+    IndexStatistics,
+    IndexType,
+    TableIndex,
+)
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer, CatalogTransaction
+from tidemill.catalog.schema_ports import TableIndexes
+from tidemill.jobs.errors import InvalidJobTransition
+from tidemill.jobs.model.jobs import IndexRequest, Job, Part
+from tidemill.jobs.operations.columns import job_transaction
+from tidemill.jobs.operations.running import RunningJob
+from tidemill.jobs.operations.submissions import JobOperations
+from tidemill.jobs.ports import JobStore
+
+# The one part of an index job: whatever worker comes to it, it is applied once.
+INDEX_PART: Final = "index"
+
+
+class IndexOperations:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        indexes: TableIndexes,
+        jobs: JobOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._indexes = indexes
+        self._jobs = jobs
+
+    def create(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        branch: str,
+        definition: IndexDefinition,
+        idempotency_key: str | None,
+    ) -> Job:
+        """Checks all that can be known before, and leaves the building to a job."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        check_name(definition.name, "name")
+        table = self._readable(ident, branch)
+        # A request that is repeated with its key may find the index that it made itself.
+        is_new = idempotency_key is None or not self._is_known(caller, idempotency_key)
+        checked = self._indexes.check(
+            table, definition if is_new else replace(definition, is_replacement=True)
+        )
+        request = IndexRequest(
+            branch=table.branch,
+            name=checked.name,
+            column=checked.column,
+            index_type=checked.index_type.value,
+            parameters=dict(checked.parameters),
+            is_replacement=definition.is_replacement,
+        )
+        return self._jobs.submit_index(caller, table, request, idempotency_key)
+
+    def list_all(
+        self, caller: Caller, ident: TableIdent, branch: str, version: int | None
+    ) -> Sequence[TableIndex]:
+        """Sorted by name; those still being built are only part of the newest version."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._readable(ident, branch)
+        number = self._number(table, version)
+        built = self._indexes.list_all(table, number)
+        names = {index.name for index in built}
+        pending = [] if version is not None else self._pending(table)
+        waiting = [_pending_index(job, request) for job, request in pending if request.name not in names]
+        return sorted([*built, *waiting], key=lambda index: index.name)
+
+    def statistics(
+        self, caller: Caller, ident: TableIdent, branch: str, name: str, version: int | None
+    ) -> IndexStatistics:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._readable(ident, branch)
+        number = self._number(table, version)
+        try:
+            return self._indexes.statistics(table, number, name)
+        except TableIndexNotFound:
+            pending = [] if version is not None else self._pending(table)
+            for _, request in pending:
+                if request.name == name:
+                    return IndexStatistics(request.index_type, 0, self._indexes.count_rows(table), 0)
+            raise
+
+    def drop(self, caller: Caller, ident: TableIdent, branch: str, name: str) -> int | None:
+        """The version without it; None when it was not there yet, and will not be."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._readable(ident, branch)
+        is_stopped = self._stop_building(caller, table, name)
+        try:
+            return self._indexes.drop(table, name)
+        except TableIndexNotFound:
+            if not is_stopped:
+                raise
+            return None
+
+    def prewarm(self, caller: Caller, ident: TableIdent, branch: str, name: str) -> None:
+        """Loads the index where queries are answered."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        self._indexes.prewarm(self._readable(ident, branch), name)
+
+    def _stop_building(self, caller: Caller, table: Table, name: str) -> bool:
+        is_stopped = False
+        for job, request in self._pending(table):
+            if request.name == name:
+                try:
+                    with self._store.transaction() as tx:
+                        tx.jobs.request_cancel(job.job_id)
+                        tx.events.append(job.job_id, "cancel_requested", {"by": caller.principal})
+                    is_stopped = True
+                except InvalidJobTransition:
+                    # It came to its end just now: there may be an index to drop.
+                    continue
+        return is_stopped
+
+    def _pending(self, table: Table) -> Sequence[tuple[Job, IndexRequest]]:
+        with self._store.transaction() as tx:
+            active = tx.jobs.list_active(table.table_id)
+        return [
+            (job, job.request)
+            for job in active
+            if isinstance(job.request, IndexRequest)
+            and job.request.branch == table.branch
+            and job.cancel_requested_at is None
+        ]
+
+    def _is_known(self, caller: Caller, idempotency_key: str) -> bool:
+        with self._store.transaction() as tx:
+            return tx.jobs.find_by_key(caller.principal, idempotency_key) is not None
+
+    def _readable(self, ident: TableIdent, branch: str) -> Table:
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+        return table
+
+    def _number(self, table: Table, version: int | None) -> int:
+        found = self._versions.get_latest(table) if version is None else self._versions.get(table, version)
+        return found.version
+
+
+class IndexRunner:
+    """Builds an index in the worker. A worker that dies leaves files behind and nothing else."""
+
+    def __init__(self, store: JobStore, versions: VersionOperations, indexes: TableIndexes) -> None:
+        self._store = store
+        self._versions = versions
+        self._indexes = indexes
+
+    def run(self, running: RunningJob, request: IndexRequest) -> dict[str, Any]:
+        with self._store.transaction() as tx:
+            named = tx.tables.find_by_id(running.job.table_id)
+            done = tx.parts.list_of(running.job.job_id)
+        if done:
+            # The worker before this one published it and had no time to say so.
+            return _result(request, done[-1].version)
+        if named is None:
+            raise TableNotFound(running.job.table)
+        table = self._versions.get_branch(named.ident, request.branch)
+        rows = self._indexes.count_rows(table)
+        running.progress = replace(running.progress, total=rows)
+        running.tell("planned", {"rows": rows, "index": request.name, "index_type": request.index_type})
+        running.begin_stage()
+
+        def record(catalog: CatalogTransaction, version: int) -> None:
+            running.check()
+            running.progress = replace(running.progress, done=rows, computed=rows, written=rows, commits=1)
+            epoch, nothing = running.lease.epoch, BitMap64().serialize()
+            part = Part(running.job.job_id, INDEX_PART, epoch, table.table_id, version, nothing)
+            running.record(job_transaction(catalog), part)
+
+        version = self._indexes.build(table, definition_of(request), record, running)
+        return _result(request, version)
+
+
+def definition_of(request: IndexRequest) -> IndexDefinition:
+    return IndexDefinition(
+        name=request.name,
+        column=request.column,
+        index_type=IndexType(request.index_type),
+        parameters=request.parameters,
+        is_replacement=request.is_replacement,
+    )
+
+
+def _pending_index(job: Job, request: IndexRequest) -> TableIndex:
+    """Until there is one of its own, an index is known by its job."""
+    return TableIndex(
+        name=request.name,
+        uuid=job.job_id,
+        columns=(request.column,),
+        index_type=request.index_type,
+        status=PENDING,
+    )
+
+
+def _result(request: IndexRequest, version: int) -> dict[str, Any]:
+    return {
+        "index_name": request.name,
+        "index_type": request.index_type,
+        "column": request.column,
+        "branch": request.branch,
+        "version": version,
+    }

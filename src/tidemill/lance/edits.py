@@ -1,0 +1,174 @@
+"""Rows of Lance tables changed in place: merged, updated, deleted; each change is one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from datetime import timedelta
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+import sqlglot
+from lance.dataset import MergeInsertBuilder
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import TokenType
+
+from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.ports import TransactionEffect
+from tidemill.errors import InvalidInput
+from tidemill.lance.data import LanceTableData
+from tidemill.lance.field_paths import get_field, sql_path
+from tidemill.lance.filters import check_filter
+from tidemill.lance.namespace import CommittingNamespace
+
+# Lance tries an edit again by itself; together the attempts may take as long as a patient client waits.
+CONFLICT_RETRIES: Final = 30
+RETRY_TIMEOUT: Final = timedelta(seconds=60)
+
+# The dialect that knows all quotes around names.
+QUOTING: Final = "sqlite"
+NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+Edit = Callable[[lance.LanceDataset], EditResult]
+
+
+class LanceTableEdits:
+    def __init__(self, data: LanceTableData) -> None:
+        self._data = data
+
+    def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult:
+        for condition, field in (
+            (merge.update_condition, "when_matched_update_all_filt"),
+            (merge.delete_condition, "when_not_matched_by_source_delete_filt"),
+        ):
+            if condition is not None:
+                check_filter(condition, field)
+        kept = rows.read_all()
+
+        def edit(dataset: lance.LanceDataset) -> EditResult:
+            keys = [_key(table.ident, dataset.schema, kept.schema, path) for path in merge.on]
+            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(kept)
+            return EditResult(
+                version=int(dataset.version),
+                inserted=counts["num_inserted_rows"],
+                updated=counts["num_updated_rows"],
+                deleted=counts["num_deleted_rows"],
+            )
+
+        return self._data.commit(table, _opened(edit), attempts=1)
+
+    def update(self, table: Table, update: RowUpdate, also: TransactionEffect) -> EditResult:
+        for path, expression in update.values.items():
+            check_filter(expression, f"updates.{path}"[:200])
+        if update.predicate is not None:
+            check_filter(update.predicate, "predicate")
+
+        def edit(dataset: lance.LanceDataset) -> EditResult:
+            values = column_values(table.ident, dataset.schema, update.values)
+            done = dataset.update(
+                values,
+                where=update.predicate,
+                conflict_retries=CONFLICT_RETRIES,
+                retry_timeout=RETRY_TIMEOUT,
+            )
+            return EditResult(int(dataset.version), updated=done["num_rows_updated"])
+
+        return self._data.commit(table, _opened(edit), also, field="updates", attempts=1)
+
+    def delete(self, table: Table, predicate: str) -> EditResult:
+        check_filter(predicate, "predicate")
+
+        def edit(dataset: lance.LanceDataset) -> EditResult:
+            done = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
+            return EditResult(int(dataset.version), deleted=done["num_deleted_rows"])
+
+        return self._data.commit(table, _opened(edit), field="predicate", attempts=1)
+
+
+def _opened(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
+    def write(namespace: CommittingNamespace) -> EditResult:
+        return edit(lance.dataset(namespace_client=namespace, table_id=namespace.table_id))
+
+    return write
+
+
+def _key(ident: TableIdent, schema: pa.Schema, source: pa.Schema, path: str) -> str:
+    """Lance compares whole columns; it looks for a quoted name as it stands."""
+    names, _ = get_field(ident, schema, path, "on")
+    if len(names) > 1:
+        raise InvalidInput("on", f"'{path}' is a part of a column; rows are matched by whole columns")
+    if names[0] not in source.names:
+        raise InvalidInput("on", f"the rows have no column '{names[0]}'; they have {', '.join(source.names)}")
+    return names[0]
+
+
+def _merge_builder(builder: MergeInsertBuilder, merge: RowMerge) -> MergeInsertBuilder:
+    if merge.updates_matched:
+        builder = builder.when_matched_update_all(merge.update_condition)
+    if merge.inserts_new:
+        builder = builder.when_not_matched_insert_all()
+    if merge.deletes_missing:
+        builder = builder.when_not_matched_by_source_delete(merge.delete_condition)
+    return (
+        builder.conflict_retries(CONFLICT_RETRIES)
+        .retry_timeout(merge.timeout or RETRY_TIMEOUT)
+        .use_index(merge.uses_index)
+    )
+
+
+def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str]) -> dict[str, str]:
+    """New values by column. Lance sets whole columns: a part of one is set by building the rest again."""
+    changes: dict[str, Any] = {}
+    for path, expression in values.items():
+        names, _ = get_field(ident, schema, path, "updates")
+        _put(changes, names, expression, path)
+    for path, expression in values.items():
+        names, _ = get_field(ident, schema, path, "updates")
+        _check_independent(path, expression, {name.lower() for name in changes if name != names[0]})
+    return {name: _value(schema.field(name), (name,), change) for name, change in changes.items()}
+
+
+def _check_independent(path: str, expression: str, others: Set[str]) -> None:
+    """Lance sets columns one after the other, in any order: it might read new values or old ones."""
+    try:
+        tokens = sqlglot.tokenize(expression, read=QUOTING)
+    except SqlglotError as error:
+        raise InvalidInput("updates", f"'{path}' has an expression that cannot be read ({error})") from error
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        is_column = token.token_type in NAMES and not (
+            (before is not None and before.token_type is TokenType.DOT)
+            or (after is not None and after.token_type is TokenType.L_PAREN)
+        )
+        if is_column and token.text.lower() in others:
+            raise InvalidInput(
+                "updates",
+                f"'{path}' is made of '{token.text}', which is updated too; send one update after the other",
+            )
+
+
+def _put(changes: dict[str, Any], names: tuple[str, ...], expression: str, path: str) -> None:
+    for name in names[:-1]:
+        changes = changes.setdefault(name, {})
+        if not isinstance(changes, dict):
+            raise InvalidInput("updates", f"'{path}' is a part of another field that is updated as a whole")
+    if names[-1] in changes:
+        raise InvalidInput("updates", f"'{path}' is updated twice, or has a part that is updated as well")
+    changes[names[-1]] = expression
+
+
+def _value(field: pa.Field, names: tuple[str, ...], change: Any) -> str:
+    if isinstance(change, str):
+        return change
+    if not pa.types.is_struct(field.type):
+        raise InvalidInput("updates", f"'{sql_path(names)}' has no parts that can be updated by themselves")
+    members = (
+        f"{_literal(member.name)}, {_value(member, path, change.get(member.name, sql_path(path)))}"
+        for member, path in ((member, (*names, member.name)) for member in field.type)
+    )
+    return f"named_struct({', '.join(members)})"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

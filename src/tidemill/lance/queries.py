@@ -1,0 +1,225 @@
+"""Rows of Lance tables: found, counted, and how they are found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+import lance
+import pyarrow as pa
+from lance.dataset import ColumnOrdering
+
+from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.queries import QueryResult, TableQuery, VectorSearch
+from tidemill.catalog.model.tables import Table
+from tidemill.errors import InvalidInput
+from tidemill.lance.data import LanceTableData, translated
+from tidemill.lance.field_paths import PLAIN, get_field, sql_path
+from tidemill.lance.filters import check_filter
+from tidemill.lance.full_text import full_text_query
+
+ROW_ID: Final = "_rowid"
+SYSTEM_COLUMNS: Final = frozenset(
+    {
+        ROW_ID,
+        "_rowaddr",
+        "_rowoffset",
+        "_row_created_at_version",
+        "_row_last_updated_at_version",
+        "_distance",
+        "_score",
+    }
+)
+LITERALS: Final = frozenset({"true", "false", "null", "current_date", "current_time", "current_timestamp"})
+DEFAULT_NEIGHBOURS: Final = 10
+
+
+class LanceTableQueries:
+    def __init__(self, data: LanceTableData) -> None:
+        self._data = data
+
+    def query(self, table: Table, query: TableQuery, version: int) -> QueryResult:
+        return _result(_Scan(table.ident, self._data.open(table, version), query), table.ident, version)
+
+    def query_given(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+        dataset = lance.write_dataset(rows, f"memory://{uuid4()}")
+        return _result(_Scan(ident, dataset, query), ident, dataset.version)
+
+    def count_rows(self, table: Table, predicate: str | None, version: int) -> int:
+        if predicate is not None:
+            check_filter(predicate, "predicate")
+        with translated(table.ident, field="predicate"):
+            return int(self._data.open(table, version).count_rows(predicate))
+
+    def explain(self, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
+        scan = _Scan(table.ident, self._data.open(table, version), query)
+        with translated(table.ident):
+            return str(scan.scanner().explain_plan(is_verbose))
+
+    def analyze(self, table: Table, query: TableQuery, version: int) -> str:
+        """Runs the query and tells what each step of it took."""
+        scan = _Scan(table.ident, self._data.open(table, version), query)
+        with translated(table.ident):
+            return str(scan.scanner().analyze_plan())
+
+
+def _result(scan: _Scan, ident: TableIdent, version: int) -> QueryResult:
+    with translated(ident):
+        reader = scan.scanner().to_reader()
+    names = [name for name in reader.schema.names if name not in scan.hidden]
+    schema = pa.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
+    return QueryResult(version, schema, _batches(ident, reader, names))
+
+
+def _batches(ident: TableIdent, reader: pa.RecordBatchReader, names: list[str]) -> Iterator[pa.RecordBatch]:
+    with translated(ident):
+        for batch in reader:
+            yield batch if batch.schema.names == names else batch.select(names)
+
+
+class _Scan:
+    """A query as options of Lance's scanner; `hidden` are columns it needs and nobody asked for."""
+
+    def __init__(self, ident: TableIdent, dataset: lance.LanceDataset, query: TableQuery) -> None:
+        self._ident = ident
+        self._dataset = dataset
+        self._query = query
+        self._is_batch = False
+        if query.filter is not None:
+            check_filter(query.filter, "filter")
+        if query.vector is not None and query.full_text is not None:
+            raise InvalidInput(
+                "full_text_query", "cannot be asked together with a vector; send two queries and join them"
+            )
+        # To sort, Lance takes the other columns later, by row id, and does not ask for it by itself.
+        self.hidden = {ROW_ID} if query.order and not self._shows_row_id() else set()
+
+    def scanner(self) -> lance.LanceScanner:
+        query = self._query
+        full_text = query.full_text
+        nearest = self._nearest()
+        return self._dataset.scanner(
+            columns=self._projection(),
+            filter=query.filter,
+            limit=None if self._is_batch else query.limit,
+            offset=None if self._is_batch else query.offset,
+            nearest=nearest,
+            full_text_query=(
+                None if full_text is None else full_text_query(self._ident, self._dataset, full_text)
+            ),
+            prefilter=query.prefilter,
+            with_row_id=query.with_row_id or bool(self.hidden),
+            fast_search=query.only_indexed or None,
+            order_by=self._order(),
+        )
+
+    def _shows_row_id(self) -> bool:
+        columns = self._query.columns
+        return self._query.with_row_id or (columns is not None and ROW_ID in columns)
+
+    def _projection(self) -> list[str] | dict[str, str] | None:
+        match self._query.columns:
+            case None:
+                return None
+            case Mapping() as aliases:
+                for alias, expression in aliases.items():
+                    check_filter(expression, f"columns.{alias}"[:200])
+                    self._check_name(expression)
+                return dict(aliases)
+            case names:
+                return [self._column(name) for name in names]
+
+    def _column(self, name: str) -> str:
+        """Quotes around a whole name are no part of the name that the answer has."""
+        if name in SYSTEM_COLUMNS:
+            return name
+        names, _ = get_field(self._ident, self._dataset.schema, name, "columns")
+        return names[0] if len(names) == 1 else sql_path(names)
+
+    def _check_name(self, expression: str) -> None:
+        """Lance looks for bare names in any case, and would call an unknown one a wrong expression."""
+        names = self._dataset.schema.names
+        known = {name.lower() for name in (*names, *SYSTEM_COLUMNS, *LITERALS)}
+        if PLAIN.fullmatch(expression) and expression.lower() not in known:
+            raise TableColumnNotFound(self._ident, expression, tuple(names))
+
+    def _order(self) -> list[ColumnOrdering | str] | None:
+        schema = self._dataset.schema
+        orders: list[ColumnOrdering | str] = []
+        for order in self._query.order:
+            names, _ = get_field(self._ident, schema, order.column, "order_by")
+            column = names[0] if len(names) == 1 else sql_path(names)
+            orders.append(
+                ColumnOrdering(column, ascending=order.is_ascending, nulls_first=order.has_nulls_first)
+            )
+        return orders or None
+
+    def _nearest(self) -> dict[str, Any] | None:
+        search = self._query.vector
+        if search is None:
+            return None
+        column = search.column or _only_vector_column(self._dataset.schema)
+        _, field = get_field(self._ident, self._dataset.schema, column, "vector_column")
+        _check_width(column, field, search)
+        vectors = [list(vector) for vector in search.vectors]
+        # One vector of a column of many is many vectors; elsewhere many vectors are as many searches.
+        self._is_batch = len(vectors) > 1 and pa.types.is_fixed_size_list(field.type)
+        if self._is_batch:
+            self._check_batch()
+        rows = max(self._dataset.count_rows(), 1)
+        limit = DEFAULT_NEIGHBOURS if self._query.limit is None else self._query.limit
+        # Nothing is gained by asking for more than there is, and Lance would set memory aside for it.
+        wanted = min(max(limit + (self._query.offset or 0), 1), rows)
+        options = {
+            "metric": search.distance_type,
+            "minimum_nprobes": search.minimum_probes,
+            "maximum_nprobes": search.maximum_probes,
+            "refine_factor": _bounded(search.refine_factor, math.ceil(rows / wanted)),
+            "ef": _bounded(search.candidates, rows),
+            "approx_mode": search.approximation,
+            "distance_range": _range(search),
+        }
+        return {
+            "column": column,
+            "q": vectors if len(vectors) > 1 else vectors[0],
+            "k": wanted,
+            "use_index": search.uses_index,
+            **{key: value for key, value in options.items() if value is not None},
+        }
+
+    def _check_batch(self) -> None:
+        if self._query.offset:
+            raise InvalidInput("offset", "is for one query vector; leave it out or send one query each")
+        if self._query.limit == 0:
+            raise InvalidInput("k", "has to be at least 1 with several query vectors")
+
+
+def _bounded(value: int | None, most: int) -> int | None:
+    return None if value is None else min(value, most)
+
+
+def _range(search: VectorSearch) -> tuple[float | None, float | None] | None:
+    if search.lower_bound is None and search.upper_bound is None:
+        return None
+    return search.lower_bound, search.upper_bound
+
+
+def _check_width(column: str, field: pa.Field, search: VectorSearch) -> None:
+    """A column of lists of vectors is searched with all vectors at once; both kinds have one width."""
+    inner = field.type if pa.types.is_fixed_size_list(field.type) else getattr(field.type, "value_type", None)
+    width = getattr(inner, "list_size", None)
+    if width is None:
+        raise InvalidInput("vector_column", f"'{column}' is {field.type}, which has no vectors to compare")
+    for vector in search.vectors:
+        if len(vector) != width:
+            raise InvalidInput("vector", f"has {len(vector)} numbers, but '{column}' has {width}")
+
+
+def _only_vector_column(schema: pa.Schema) -> str:
+    names = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    if len(names) != 1:
+        raise InvalidInput("vector_column", f"is needed: the table has {len(names)} vector columns {names}")
+    return str(names[0])

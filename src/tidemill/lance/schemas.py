@@ -1,0 +1,182 @@
+"""Columns of Lance tables: added, altered, dropped and described, each change as one version."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+
+from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.field_paths import resolve_path
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import TransactionEffect
+from tidemill.errors import InvalidInput
+from tidemill.lance.data import is_retryable, translated
+from tidemill.lance.filters import check_filter
+from tidemill.lance.namespace import CommittingNamespace
+
+ATTEMPTS: Final = 40
+LONGEST_PAUSE_SECONDS: Final = 0.5
+# What Lance says when values, not storage, are the reason.
+VALUE_PROBLEMS: Final = ("Invalid user input: ", "LanceError(Arrow): ", "Not supported: ")
+
+Change = Callable[[LanceDataset, CommittingNamespace], LanceDataset]
+
+
+class LanceTableSchemas:
+    def __init__(self, versions: VersionOperations) -> None:
+        self._versions = versions
+
+    def add_columns(self, table: Table, columns: Sequence[NewColumn]) -> int:
+        for index, column in enumerate(columns):
+            check_filter(column.expression, f"new_columns[{index}].expression")
+
+        def add(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+            _check_absent(table.ident, dataset, [column.name for column in columns])
+            dataset.add_columns({column.name: column.expression for column in columns})
+            return dataset
+
+        return int(self._change(table, add, "new_columns").version)
+
+    def add_empty_columns(self, table: Table, fields: pa.Schema) -> int:
+        def add(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+            _check_absent(table.ident, dataset, fields.names)
+            dataset.add_columns(fields)
+            return dataset
+
+        return int(self._change(table, add, "new_columns").version)
+
+    def alter_columns(
+        self, table: Table, alterations: Sequence[ColumnAlteration], also: TransactionEffect
+    ) -> int:
+        def alter(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+            changes = _alterations(table.ident, dataset.schema, alterations)
+            dataset.alter_columns(*changes)  # type: ignore[arg-type]  # pylance's hint is of the whole tuple
+            return dataset
+
+        return int(self._change(table, alter, "alterations", also).version)
+
+    def drop_columns(self, table: Table, paths: Sequence[str], also: TransactionEffect) -> int:
+        def drop(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+            found = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
+            dataset.drop_columns(list(dict.fromkeys(found)))
+            return dataset
+
+        return int(self._change(table, drop, "columns", also).version)
+
+    def update_field_metadata(self, table: Table, updates: Sequence[FieldMetadataUpdate]) -> UpdatedFields:
+        """Lance's own call cannot merge into one field and replace another's in the same commit."""
+        paths: list[str] = []
+
+        def update(dataset: LanceDataset, namespace: CommittingNamespace) -> LanceDataset:
+            paths[:] = [
+                resolve_path(table.ident, dataset.schema, item.path, f"updates[{index}].path")[0]
+                for index, item in enumerate(updates)
+            ]
+            operation = LanceOperation.UpdateConfig(
+                field_metadata_updates=_metadata_updates(dataset, paths, updates)
+            )
+            return LanceDataset.commit(
+                table.data_location,
+                Transaction(dataset.version, operation),
+                max_retries=0,
+                namespace_client=namespace,
+                table_id=namespace.table_id,
+                namespace_client_managed_versioning=True,
+            )
+
+        changed = self._change(table, update, "updates")
+        fields = {path: _metadata(table.ident, changed.schema, path) for path in paths}
+        return UpdatedFields(int(changed.version), fields)
+
+    def _change(
+        self, table: Table, change: Change, field: str, also: TransactionEffect | None = None
+    ) -> LanceDataset:
+        """Builds the change on the newest version, again and again until no other writer comes first."""
+        for attempt in range(ATTEMPTS):
+            namespace = CommittingNamespace(self._versions, table, also)
+            with translated(table.ident, namespace, field), _blamed_on(field):
+                dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+                try:
+                    return change(dataset, namespace)
+                except OSError as error:
+                    if namespace.failure is not None or not is_conflict(error):
+                        raise
+            pause(attempt)
+        raise ConcurrentModification(f"{table.ident} changes too fast to alter its columns; try again")
+
+
+@contextmanager
+def _blamed_on(field: str) -> Iterator[None]:
+    """Values that cannot be cast or computed are the request's fault, not the server's."""
+    try:
+        yield
+    except OSError as error:
+        words = str(error).splitlines()[0].split(", /")[0]
+        kind = next((problem for problem in VALUE_PROBLEMS if words.startswith(problem)), None)
+        if kind is None or is_conflict(error):
+            raise
+        raise InvalidInput(field, words.removeprefix(kind)[:300]) from error
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another writer came first, so that the same change may succeed on what is there now."""
+    return is_retryable(error) or "Commit conflict" in str(error)
+
+
+def pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.005 * 2**attempt)))
+
+
+def _check_absent(ident: TableIdent, dataset: LanceDataset, names: Sequence[str]) -> None:
+    for name in names:
+        if name in dataset.schema.names:
+            raise InvalidInput("name", f"{ident} already has a column '{name}'")
+
+
+def _alterations(
+    ident: TableIdent, schema: pa.Schema, alterations: Sequence[ColumnAlteration]
+) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for index, alteration in enumerate(alterations):
+        path, _ = resolve_path(ident, schema, alteration.path, f"alterations[{index}].path")
+        if path in found:
+            raise InvalidInput(
+                f"alterations[{index}].path", f"'{path}' is altered twice; put it into one entry"
+            )
+        given = {
+            "name": alteration.rename,
+            "nullable": alteration.nullable,
+            "data_type": alteration.data_type,
+        }
+        found[path] = {"path": path, **{key: value for key, value in given.items() if value is not None}}
+    return list(found.values())
+
+
+def _metadata_updates(
+    dataset: LanceDataset, paths: Sequence[str], updates: Sequence[FieldMetadataUpdate]
+) -> dict[int, LanceOperation.UpdateMap]:
+    maps: dict[int, LanceOperation.UpdateMap] = {}
+    for index, (path, item) in enumerate(zip(paths, updates, strict=True)):
+        field = dataset.lance_schema.field_case_insensitive(path)
+        if field is None or field.id() in maps:
+            raise InvalidInput(f"updates[{index}].path", f"'{path}' is updated twice; put it into one entry")
+        values = item.metadata
+        if item.is_replacement:
+            values = {key: value for key, value in values.items() if value is not None}
+        maps[field.id()] = LanceOperation.UpdateMap(updates=dict(values), replace=item.is_replacement)
+    return maps
+
+
+def _metadata(ident: TableIdent, schema: pa.Schema, path: str) -> Mapping[str, str]:
+    _, field = resolve_path(ident, schema, path, "path")
+    return {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}

@@ -1,0 +1,57 @@
+"""Single versions of Lance tables: restored, measured, described anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lance
+
+from tidemill.catalog.model.tables import Table, TableStatistics, TableSummary
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.lance.data import LanceTableData, translated
+from tidemill.lance.namespace import CommittingNamespace
+
+
+class LanceTableSnapshots:
+    def __init__(self, versions: VersionOperations, data: LanceTableData) -> None:
+        self._versions = versions
+        self._data = data
+
+    def restore(self, table: Table, version: int) -> int:
+        namespace = CommittingNamespace(self._versions, table)
+        with translated(table.ident, namespace):
+            dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id, version=version)
+            dataset.restore()
+        return int(dataset.version)
+
+    def summary(self, table: Table, version: int) -> TableSummary:
+        figures = self._data.open(table, version).stats.dataset_stats()
+        return TableSummary(figures["num_deleted_rows"], figures["num_fragments"])
+
+    def statistics(self, table: Table, version: int) -> TableStatistics:
+        dataset = self._data.open(table, version)
+        with translated(table.ident):
+            return TableStatistics(
+                rows=dataset.count_rows(),
+                bytes_on_disk=_bytes_on_disk(dataset),
+                indices=len(dataset.describe_indices()),
+                fragment_rows=tuple(sorted(fragment.physical_rows for fragment in dataset.get_fragments())),
+            )
+
+    def replace_schema_metadata(self, table: Table, metadata: Mapping[str, str]) -> Mapping[str, str]:
+        namespace = CommittingNamespace(self._versions, table)
+        with translated(table.ident, namespace, "metadata"):
+            dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+            dataset.update_schema_metadata(dict(metadata), replace=True)
+        found = dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in found.items()}
+
+
+def _bytes_on_disk(dataset: lance.LanceDataset) -> int:
+    """The sizes of the data files; manifests of old tables do not tell, so there by what is in the files."""
+    sizes = [file.file_size_bytes for part in dataset.get_fragments() for file in part.metadata.files]
+    if all(size is not None for size in sizes):
+        return sum(size or 0 for size in sizes)
+    fields: Sequence[Any] = dataset.stats.data_stats().fields  # type: ignore[assignment]  # a list
+    return sum(field.bytes_on_disk for field in fields)

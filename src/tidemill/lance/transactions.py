@@ -1,0 +1,55 @@
+"""Transactions that made versions, read from where Lance keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import lance
+from lance import Transaction as LanceTransaction
+
+from tidemill.catalog.model.tables import Table
+from tidemill.catalog.model.transactions import Transaction, TransactionStatus
+from tidemill.lance.data import LanceTableData, translated
+
+
+class LanceCommitHistory:
+    def __init__(self, data: LanceTableData) -> None:
+        self._data = data
+
+    def find(self, table: Table, version: int) -> Transaction:
+        found = self._read(table, self._data.open(table, version), version)
+        return _transaction(table, version, found)
+
+    def find_by_uuid(self, table: Table, uuid: str, versions: Sequence[int]) -> Transaction | None:
+        dataset = self._data.open(table, None)
+        for version in versions:
+            found = self._read(table, dataset, version)
+            if found is not None and found.uuid == uuid:
+                return _transaction(table, version, found)
+        return None
+
+    def _read(self, table: Table, dataset: lance.LanceDataset, version: int) -> LanceTransaction | None:
+        """None when it was cleaned up, or made by a writer that keeps none."""
+        with translated(table.ident):
+            try:
+                return dataset.read_transaction(version)
+            except (OSError, ValueError) as error:
+                if "not found" in str(error).lower() or "does not exist" in str(error).lower():
+                    return None
+                raise
+
+
+def _transaction(table: Table, version: int, found: LanceTransaction | None) -> Transaction:
+    place = f"{table.table_id}/{table.branch}"
+    if found is None:
+        own = {"version": str(version), "branch": table.branch}
+        return Transaction(f"{place}/{version}", table.ident, TransactionStatus.SUCCEEDED, own)
+    own = {
+        **(found.transaction_properties or {}),
+        "version": str(version),
+        "branch": table.branch,
+        "uuid": found.uuid,
+        "operation": type(found.operation).__name__,
+        "read_version": str(found.read_version),
+    }
+    return Transaction(f"{place}/{found.uuid}", table.ident, TransactionStatus.SUCCEEDED, own)

@@ -1,0 +1,42 @@
+"""Arrow types as Geneva's client spells them: by Lance's names, or as pyarrow prints the others."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemill.protocols.lance.arrow_types import parse_type
+
+PRINTED: Final = re.compile(r"(?P<family>[a-z_]+)(?P<width>[0-9]*)[\[(](?P<arguments>[^\])]*)[\])]")
+
+
+def geneva_type(given: Any, field: str) -> pa.DataType:
+    """The type that the JSON means; raises InvalidInput."""
+    return parse_type(_renamed(given), field)
+
+
+def _renamed(given: Any, depth: int = 0) -> Any:
+    """The same with Lance's names alone; what cannot be read is left for the parser to complain about."""
+    if isinstance(given, str):
+        return _name(given)
+    if not isinstance(given, dict) or depth > 64:
+        return given
+    renamed = {**given, "type": _renamed(given.get("type"), depth + 1)}
+    if isinstance(given.get("fields"), list):
+        renamed["fields"] = [
+            {**field, "type": _renamed(field.get("type"), depth + 1)} if isinstance(field, dict) else field
+            for field in given["fields"]
+        ]
+    return renamed
+
+
+def _name(text: str) -> str:
+    found = PRINTED.fullmatch(text)
+    if found is None:
+        return text
+    arguments = [argument.strip().removeprefix("tz=") for argument in found["arguments"].split(",")]
+    if found["family"] == "decimal":
+        return ":".join(["decimal", found["width"], *arguments])
+    return ":".join([found["family"] + found["width"], *arguments])

@@ -1,0 +1,126 @@
+"""Conditions on the events of a job, as lancedb's client may send them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeAlias
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.fields import checked_expression
+
+Event: TypeAlias = Mapping[str, Any]
+Truth: TypeAlias = bool | None
+Condition: TypeAlias = Callable[[Event], Truth]
+
+MAX_NODES: Final = 200
+COMPARISONS: Final[Mapping[type[exp.Expr], Callable[[Any, Any], bool]]] = {
+    exp.EQ: lambda left, right: left == right,
+    exp.NEQ: lambda left, right: left != right,
+    exp.LT: lambda left, right: left < right,
+    exp.LTE: lambda left, right: left <= right,
+    exp.GT: lambda left, right: left > right,
+    exp.GTE: lambda left, right: left >= right,
+}
+
+
+def event_condition(text: str, columns: Collection[str], field: str) -> Condition:
+    """Comparisons of columns with values, joined by AND, OR and NOT; anything else is refused."""
+    checked_expression(text, field)
+    try:
+        parsed = sqlglot.parse_one(text)
+    except (SqlglotError, RecursionError) as error:
+        raise InvalidInput(field, "is not a condition such as state = 'submitted'") from error
+    if sum(1 for _ in parsed.walk()) > MAX_NODES:
+        raise InvalidInput(field, "has too many parts")
+    return _Reading(columns, field).condition(parsed)
+
+
+class _Reading:
+    def __init__(self, columns: Collection[str], field: str) -> None:
+        self._columns = columns
+        self._field = field
+
+    def condition(self, node: exp.Expr) -> Condition:
+        match node:
+            case exp.Paren():
+                return self.condition(node.this)
+            case exp.Not():
+                inner = self.condition(node.this)
+                return lambda event: _not(inner(event))
+            case exp.And():
+                left, right = self.condition(node.left), self.condition(node.right)
+                return lambda event: _and(left(event), right(event))
+            case exp.Or():
+                one, other = self.condition(node.left), self.condition(node.right)
+                return lambda event: _not(_and(_not(one(event)), _not(other(event))))
+            case _:
+                return self._predicate(node)
+
+    def _predicate(self, node: exp.Expr) -> Condition:
+        match node:
+            case exp.In() if node.expressions:
+                name, values = self._column(node.this), [self._value(entry) for entry in node.expressions]
+                return lambda event: None if event[name] is None else event[name] in values
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                column = self._column(node.this)
+                return lambda event: event[column] is None
+            case exp.Like():
+                return self._like(self._column(node.this), self._value(node.expression))
+            case _ if type(node) in COMPARISONS:
+                return self._comparison(node)
+            case _:
+                raise self._refusal(node)
+
+    def _comparison(self, node: exp.Expr) -> Condition:
+        compare = COMPARISONS[type(node)]
+        name, value = self._column(node.this), self._value(node.expression)
+
+        def judge(event: Event) -> Truth:
+            if event[name] is None:
+                return None
+            if isinstance(event[name], str) is not isinstance(value, str):
+                raise InvalidInput(
+                    self._field, f"compares {name} with a value of another kind, {value!r:.60}"
+                )
+            return compare(event[name], value)
+
+        return judge
+
+    def _like(self, name: str, pattern: Any) -> Condition:
+        parts = {"%": ".*", "_": "."}
+        wanted = re.compile("".join(parts.get(sign, re.escape(sign)) for sign in str(pattern)), re.DOTALL)
+        return lambda event: None if event[name] is None else wanted.fullmatch(str(event[name])) is not None
+
+    def _column(self, node: exp.Expr) -> str:
+        if not isinstance(node, exp.Column) or node.name not in self._columns:
+            known = ", ".join(self._columns)
+            raise InvalidInput(
+                self._field, f"{node.sql()!r:.60} is not a column of events; those are {known}"
+            )
+        return node.name
+
+    def _value(self, node: exp.Expr) -> Any:
+        if isinstance(node, exp.Literal):
+            return node.this if node.is_string else float(node.this)
+        raise self._refusal(node)
+
+    def _refusal(self, node: exp.Expr) -> InvalidInput:
+        return InvalidInput(
+            self._field,
+            f"{node.sql()!r:.80} is not a comparison of a column with a value, such as state = 'done'",
+        )
+
+
+def _not(truth: Truth) -> Truth:
+    return None if truth is None else not truth
+
+
+def _and(left: Truth, right: Truth) -> Truth:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True

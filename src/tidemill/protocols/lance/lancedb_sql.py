@@ -1,0 +1,228 @@
+"""The SQL of lancedb's views: one SELECT over one table, cut into parts that Lance evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, Tokenizer, TokenType
+
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.jobs.model.derived import MaterializedView, SourceQuery, quoted
+from tidemill.protocols.http.fields import checked_expression
+
+FORM: Final = "SELECT columns FROM [namespace.]table [WHERE condition] [LIMIT rows]"
+# The order in which clauses may follow each other.
+CLAUSES: Final = (TokenType.SELECT, TokenType.FROM, TokenType.WHERE, TokenType.LIMIT)
+UNSERVED: Final = {
+    TokenType.JOIN: "JOIN",
+    TokenType.GROUP_BY: "GROUP BY",
+    TokenType.HAVING: "HAVING",
+    TokenType.ORDER_BY: "ORDER BY",
+    TokenType.OFFSET: "OFFSET",
+    TokenType.UNION: "UNION",
+    TokenType.EXCEPT: "EXCEPT",
+    TokenType.INTERSECT: "INTERSECT",
+    TokenType.WITH: "WITH",
+    TokenType.WINDOW: "WINDOW",
+    TokenType.QUALIFY: "QUALIFY",
+}
+ALWAYS_UNSERVED: Final = {TokenType.OVER: "a window function (OVER)"}
+OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+AGGREGATES: Final = frozenset(
+    {"avg", "count", "sum", "min", "max", "median", "stddev", "var", "variance", "array_agg", "string_agg"}
+    | {"approx_distinct", "first_value", "last_value", "bool_and", "bool_or", "stddev_pop", "stddev_samp"}
+)
+
+
+class _Reader(Tokenizer):
+    """Names stand in either quotes: lancedb writes tables and aliases in one kind, columns in the other."""
+
+    IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (the form sqlglot reads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A run of tokens, and the statement they stand in."""
+
+    statement: str
+    tokens: tuple[Token, ...]
+
+    @property
+    def expression(self) -> str:
+        """As it was written, except that quoted names stand in the quotes that Lance knows."""
+        pieces: list[str] = []
+        position = self.tokens[0].start
+        for token in self.tokens:
+            pieces.append(self.statement[position : token.start])
+            is_name = token.token_type is TokenType.IDENTIFIER
+            pieces.append(quoted(token.text) if is_name else self.statement[token.start : token.end + 1])
+            position = token.end + 1
+        return "".join(pieces)
+
+
+def read_query(statement: str, field: str) -> SourceQuery:
+    """What a view of this statement is made from; raises Unsupported with what is too much."""
+    checked_expression(statement, field)
+    clauses = _clauses(statement, _tokens(statement, field), field)
+    source = _source(clauses[TokenType.FROM], field)
+    where, limit = clauses.get(TokenType.WHERE), clauses.get(TokenType.LIMIT)
+    return SourceQuery(
+        source=source,
+        columns=_columns(clauses[TokenType.SELECT], field),
+        filter=None if where is None else where.expression,
+        limit=None if limit is None else _limit(limit, field),
+    )
+
+
+def query_text(query: SourceQuery) -> str:
+    """The statement that means this query, spelt in the one way in which all are answered."""
+    columns = "*"
+    if query.columns:
+        columns = ", ".join(
+            expression if expression == quoted(alias) else f"{expression} AS {quoted(alias)}"
+            for alias, expression in query.columns.items()
+        )
+    text = f"SELECT {columns} FROM {'.'.join(map(quoted, query.source))}"
+    if query.filter is not None:
+        text += f" WHERE {query.filter}"
+    return text if query.limit is None else f"{text} LIMIT {query.limit}"
+
+
+def view_text(view: MaterializedView, source: Sequence[str], functions: Sequence[str]) -> str:
+    """The statement of a view, as its source is called now; functions stand in FROM, as lancedb has them."""
+    query = view.query
+    text = query_text(SourceQuery(tuple(source), query.columns, query.filter, query.limit))
+    if not functions:
+        return text
+    made = ", ".join(f"{name}({', '.join(map(quoted, view.inputs_read))}) AS {name}" for name in functions)
+    place = f"FROM {'.'.join(map(quoted, source))}"
+    return text.replace(place, f"{place}, {made}", 1)
+
+
+def _tokens(statement: str, field: str) -> tuple[Token, ...]:
+    try:
+        tokens = tuple(_Reader().tokenize(statement))
+    except TokenError as error:
+        raise InvalidInput(field, f"cannot be read ({error}); it has to be {FORM}"[:300]) from error
+    if any(token.comments for token in tokens):
+        raise InvalidInput(field, "has a comment; leave it out")
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens = tokens[:-1]
+    return tokens
+
+
+def _clauses(statement: str, tokens: tuple[Token, ...], field: str) -> dict[TokenType, _Text]:
+    if len(tokens) > 1 and tokens[1].token_type is TokenType.DISTINCT:
+        raise Unsupported(f"{field}: DISTINCT is not supported yet; a view is {FORM}")
+    starts = [
+        index
+        for index, (token, depth) in enumerate(_with_depth(tokens))
+        if depth == 0 and token.token_type in CLAUSES and not _compares(tokens, index)
+    ]
+    kinds = [tokens[index].token_type for index in starts]
+    for token, depth in _with_depth(tokens):
+        refused = ALWAYS_UNSERVED.get(token.token_type) or (depth == 0 and UNSERVED.get(token.token_type))
+        if refused:
+            raise Unsupported(f"{field}: {refused} is not supported yet; a view is {FORM}")
+        if token.token_type is TokenType.SELECT and depth:
+            raise Unsupported(f"{field}: a query inside the query is not supported yet; a view is {FORM}")
+    if kinds[:2] != [TokenType.SELECT, TokenType.FROM] or starts[0] != 0 or kinds != _in_order(kinds):
+        raise InvalidInput(field, f"has to be {FORM}")
+    ends = [*starts[1:], len(tokens)]
+    found = {
+        tokens[start].token_type: _Text(statement, tokens[start + 1 : end])
+        for start, end in zip(starts, ends, strict=True)
+    }
+    for kind, text in found.items():
+        if not text.tokens:
+            raise InvalidInput(field, f"says nothing after {kind.name}; it has to be {FORM}")
+    return found
+
+
+def _compares(tokens: Sequence[Token], index: int) -> bool:
+    """Whether this FROM is that of `a IS DISTINCT FROM b`."""
+    return index > 0 and tokens[index - 1].token_type is TokenType.DISTINCT
+
+
+def _in_order(kinds: Sequence[TokenType]) -> list[TokenType]:
+    return [kind for kind in CLAUSES if kind in kinds]
+
+
+def _with_depth(tokens: Sequence[Token]) -> Iterator[tuple[Token, int]]:
+    depth = 0
+    for token in tokens:
+        depth -= token.token_type in CLOSING
+        yield token, depth
+        depth += token.token_type in OPENING
+
+
+def _source(text: _Text, field: str) -> tuple[str, ...]:
+    """The levels of the table's name: one table, and no other name for it."""
+    names, points = text.tokens[::2], text.tokens[1::2]
+    for token in text.tokens:
+        if token.token_type is TokenType.COMMA:
+            raise Unsupported(f"{field}: FROM names more than one table, which is not supported yet")
+        if token.token_type is TokenType.L_PAREN:
+            raise Unsupported(f"{field}: a function in FROM is not supported yet; a view is {FORM}")
+    if len(text.tokens) % 2 == 0 or any(token.token_type is not TokenType.DOT for token in points):
+        raise InvalidInput(field, f"FROM has to be followed by a table's name alone; it has to be {FORM}")
+    return tuple(name.text for name in names)
+
+
+def _columns(text: _Text, field: str) -> dict[str, str] | None:
+    items = list(_items(text))
+    if len(items) == 1 and [token.token_type for token in items[0].tokens] == [TokenType.STAR]:
+        return None
+    columns: dict[str, str] = {}
+    for item in items:
+        name, expression = _column(item, field)
+        if name in columns:
+            raise InvalidInput(field, f"has two columns named {name!r:.60}; rename one with AS")
+        columns[name] = checked_expression(expression, field)
+    return columns
+
+
+def _items(text: _Text) -> Iterator[_Text]:
+    item: list[Token] = []
+    for token, depth in _with_depth(text.tokens):
+        if depth == 0 and token.token_type is TokenType.COMMA:
+            yield _Text(text.statement, tuple(item))
+            item = []
+        else:
+            item.append(token)
+    yield _Text(text.statement, tuple(item))
+
+
+def _column(item: _Text, field: str) -> tuple[str, str]:
+    """A column's name and expression: a name alone is both."""
+    tokens = item.tokens
+    if not tokens:
+        raise InvalidInput(field, "has an empty column between two commas")
+    if any(token.token_type is TokenType.STAR and len(tokens) in {1, 3} for token in tokens[-1:]):
+        raise Unsupported(f"{field}: '*' beside other columns is not supported yet; name the columns")
+    _refuse_aggregates(tokens, field)
+    if len(tokens) > 2 and tokens[-2].token_type is TokenType.ALIAS:
+        return tokens[-1].text, _Text(item.statement, tokens[:-2]).expression
+    if len(tokens) == 1 and tokens[0].token_type in {TokenType.IDENTIFIER, TokenType.VAR}:
+        return tokens[0].text, quoted(tokens[0].text)
+    raise InvalidInput(field, f"the column {item.expression!r:.80} needs a name; add AS and one")
+
+
+def _refuse_aggregates(tokens: Sequence[Token], field: str) -> None:
+    for name, following in pairwise(tokens):
+        if following.token_type is TokenType.L_PAREN and name.text.lower() in AGGREGATES:
+            raise Unsupported(
+                f"{field}: {name.text}(), which makes one value of many rows, is not supported yet"
+            )
+
+
+def _limit(text: _Text, field: str) -> int:
+    (token, *others) = text.tokens
+    if others or token.token_type is not TokenType.NUMBER or not token.text.isdigit():
+        raise InvalidInput(field, "LIMIT has to be followed by a whole number")
+    return int(token.text)

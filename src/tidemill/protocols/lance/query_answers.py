@@ -1,0 +1,54 @@
+"""Rows as an Arrow file: read whole before the answer begins, in memory or, if there are many, on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from tempfile import SpooledTemporaryFile
+from typing import Final
+
+import pyarrow as pa
+from starlette.responses import Response, StreamingResponse
+
+from tidemill.catalog.model.queries import QueryResult
+from tidemill.protocols.http.limits import MIB
+from tidemill.protocols.http.responses import ARROW_FILE
+
+IN_MEMORY_BYTES: Final = 16 * MIB
+CHUNK_BYTES: Final = MIB
+
+
+def arrow_file_answer(found: QueryResult) -> Response:
+    """What goes wrong in reading is still an error of its own then, and not an answer that breaks off."""
+    with ExitStack() as opened:
+        spool = opened.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
+        _write(found, spool)
+        size = spool.tell()
+        spool.seek(0)
+        if size <= IN_MEMORY_BYTES:
+            return Response(spool.read(), media_type=ARROW_FILE)
+        opened.pop_all()
+    return StreamingResponse(_chunks(spool), media_type=ARROW_FILE, headers={"content-length": str(size)})
+
+
+def _write(found: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
+    # A file has one dictionary for each column, and batches may come with several.
+    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+    with pa.ipc.new_file(pa.PythonFile(spool, "w"), found.schema, options=options) as writer:
+        if any(_has_dictionary(field.type) for field in found.schema):
+            writer.write_table(found.to_table())
+        else:
+            for batch in found.batches:
+                writer.write_batch(batch)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _chunks(spool: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
+    with spool:
+        while chunk := spool.read(CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,43 @@
+"""Schemas in JSON as ready bytes: the same few are asked for again and again."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import orjson
+import pyarrow as pa
+
+from tidemill.protocols.lance.arrow_json import Vocabulary, schema_json
+
+MAX_BYTES: Final = 64 << 20
+
+
+class RenderedSchemas:
+    """Knows schemas by identity: the catalog keeps those it has read. The oldest go first."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._rendered: dict[tuple[int, Vocabulary], tuple[pa.Schema, bytes]] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def of(self, schema: pa.Schema, vocabulary: Vocabulary) -> orjson.Fragment:
+        key = (id(schema), vocabulary)
+        found = self._rendered.get(key)
+        # An entry keeps its schema alive, so that no other can have the same identity.
+        rendered = self._render(schema, vocabulary) if found is None else found[1]
+        return orjson.Fragment(rendered)
+
+    def _render(self, schema: pa.Schema, vocabulary: Vocabulary) -> bytes:
+        rendered = orjson.dumps(schema_json(schema, vocabulary))
+        with self._lock:
+            if self._rendered.setdefault((id(schema), vocabulary), (schema, rendered))[1] is rendered:
+                self._bytes += len(rendered)
+            while self._bytes > self._max_bytes:
+                _, oldest = self._rendered.pop(next(iter(self._rendered)))
+                self._bytes -= len(oldest)
+        return rendered
+
+
+RENDERED: Final = RenderedSchemas()

@@ -1,0 +1,85 @@
+"""Routes of single versions of a table: restored, measured, described anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from tidemill.catalog.model.tables import MAIN_BRANCH, TableStatistics
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.identifiers import table_of
+from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.routing import Route
+from tidemill.protocols.lance.mapping import branch_of, json_mapping
+from tidemill.protocols.lance.requests import table_request
+
+# Where Lance's own clients draw the line.
+SMALL_FRAGMENT_ROWS: Final = 100_000
+
+
+def restore_table(call: Call) -> Response:
+    ident, body = table_request(call)
+    version = body.required_integer("version", 0)
+    call.operations.snapshots.restore(call.caller, ident, branch_of(call, body), version)
+    return json_response({})
+
+
+def get_table_stats(call: Call) -> Response:
+    ident, body = table_request(call)
+    return json_response(
+        _statistics_json(call.operations.snapshots.statistics(call.caller, ident, branch_of(call, body)))
+    )
+
+
+def update_table_schema_metadata(call: Call) -> Response:
+    """The body is the map itself: its keys are anybody's, also `id` and `branch`.
+
+    Everything that is not in it goes, so one that was forgotten is not taken for an empty one.
+    """
+    if call.body.strip() in (b"", b"null"):
+        raise InvalidInput("body", "is missing; it has to be the metadata as an object, {} for none")
+    metadata = json_mapping(call.body, "body")
+    if "" in metadata:
+        raise InvalidInput("body", "has an empty key; every key of the metadata needs a name")
+    branch = call.query.get("branch") or MAIN_BRANCH
+    found = call.operations.snapshots.replace_schema_metadata(call.caller, table_of(call), branch, metadata)
+    return json_response(dict(found))
+
+
+def _statistics_json(found: TableStatistics) -> dict[str, Any]:
+    lengths = found.fragment_rows
+    return {
+        "total_bytes": found.bytes_on_disk,
+        "num_rows": found.rows,
+        "num_indices": found.indices,
+        "fragment_stats": {
+            "num_fragments": len(lengths),
+            "num_small_fragments": sum(length < SMALL_FRAGMENT_ROWS for length in lengths),
+            "lengths": _lengths_json(lengths),
+        },
+    }
+
+
+def _lengths_json(lengths: Sequence[int]) -> dict[str, int]:
+    """Lengths come sorted; a table without fragments has zeros, because clients require each of these."""
+    count = len(lengths)
+    if not count:
+        return dict.fromkeys(("min", "max", "mean", "p25", "p50", "p75", "p99"), 0)
+    return {
+        "min": lengths[0],
+        "max": lengths[-1],
+        "mean": sum(lengths) // count,
+        **{f"p{percent}": lengths[count * percent // 100] for percent in (25, 50, 75, 99)},
+    }
+
+
+ROUTES: Final = (
+    Route("POST", "/v1/table/{id}/restore", restore_table),
+    Route("POST", "/v1/table/{id}/stats", get_table_stats),
+    # Older clients ask with GET.
+    Route("GET", "/v1/table/{id}/stats", get_table_stats),
+    Route("POST", "/v1/table/{id}/schema_metadata/update", update_table_schema_metadata),
+)

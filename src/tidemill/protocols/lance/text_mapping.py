@@ -1,0 +1,154 @@
+"""Translation of full-text queries, in every shape that clients give them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidemill.catalog.model.queries import (
+    TextBoolean,
+    TextBoost,
+    TextMatch,
+    TextMultiMatch,
+    TextPhrase,
+    TextQuery,
+    TextSearch,
+)
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.fields import Fields
+from tidemill.protocols.lance.rust_queries import printed_query
+
+KINDS: Final = ("match", "phrase", "boost", "multi_match", "boolean")
+# Lance recurses on queries.
+MAX_NESTING: Final = 16
+MAX_CLAUSES: Final = 256
+DEFAULT_NEGATIVE_BOOST: Final = 0.5
+OPERATORS: Final = {"and": True, "or": False}
+
+
+def text_query(fields: Fields | None) -> TextSearch | TextQuery | None:
+    """The specification nests `string_query` or `structured_query`; lancedb puts its query right here."""
+    if fields is None:
+        return None
+    string, structured = fields.nested("string_query"), fields.nested("structured_query")
+    if string is not None and structured is not None:
+        raise InvalidInput(fields.name_of("string_query"), "and structured_query cannot both be given")
+    inner = string or structured or fields
+    if isinstance(inner.raw("query"), dict):
+        return _structured(inner.nested("query"), 1)
+    if structured is not None:
+        raise InvalidInput(inner.name_of("query"), f"has to be an object with one of {', '.join(KINDS)}")
+    return _string(inner)
+
+
+def _string(fields: Fields) -> TextSearch | TextQuery:
+    text, columns = fields.required_text("query"), fields.texts("columns") or ()
+    return printed_query(text, columns, fields.name_of("query")) or TextSearch(text, columns)
+
+
+def _structured(fields: Fields | None, depth: int) -> TextQuery:
+    assert fields is not None
+    if depth > MAX_NESTING:
+        raise InvalidInput("full_text_query", f"is nested more than {MAX_NESTING} deep")
+    given = [kind for kind in KINDS if fields.has(kind)]
+    if len(given) != 1:
+        raise InvalidInput(fields.name_of("query"), f"has to have exactly one of {', '.join(KINDS)}")
+    query = fields.nested(given[0])
+    assert query is not None
+    match given[0]:
+        case "match":
+            return _match(query, fields.raw("match"))
+        case "phrase":
+            return TextPhrase(query.required_text("terms"), _column(query), query.integer("slop", 0) or 0)
+        case "multi_match":
+            return _multi_match(query)
+        case "boost":
+            return _boost(query, depth)
+        case _:
+            return TextBoolean(
+                must=_clauses(query, "must", depth),
+                should=_clauses(query, "should", depth),
+                must_not=_clauses(query, "must_not", depth),
+            )
+
+
+def _match(fields: Fields, raw: Mapping[str, Any]) -> TextMatch:
+    default = TextMatch("")
+    boost = fields.number("boost", 0)
+    expansions = fields.integer("max_expansions", 0)
+    return TextMatch(
+        terms=fields.required_text("terms"),
+        column=_column(fields),
+        boost=default.boost if boost is None else boost,
+        # Null lets the words decide; what is not said means no fuzziness.
+        fuzziness=fields.integer("fuzziness", 0) if "fuzziness" in raw else default.fuzziness,
+        max_expansions=default.max_expansions if expansions is None else expansions,
+        needs_all_terms=_needs_all(fields),
+        prefix_length=fields.integer("prefix_length", 0) or 0,
+    )
+
+
+def _multi_match(fields: Fields) -> TextMultiMatch:
+    """The specification has one match for each column; lancedb names the columns of one text."""
+    if fields.has("columns"):
+        return _match_in_columns(fields)
+    entries = zip(fields.objects("match_queries"), fields.raw("match_queries") or (), strict=True)
+    matches = tuple(_match(entry, raw) for entry, raw in entries)
+    if not 0 < len(matches) <= MAX_CLAUSES:
+        raise InvalidInput(fields.name_of("match_queries"), f"has to have 1 to {MAX_CLAUSES} queries")
+    return TextMultiMatch(matches)
+
+
+def _match_in_columns(fields: Fields) -> TextMultiMatch:
+    text, columns = fields.required_text("query"), fields.texts("columns") or ()
+    boosts = fields.raw("boost") or [1.0] * len(columns)
+    if not isinstance(boosts, list) or not all(is_number(boost) and boost >= 0 for boost in boosts):
+        raise InvalidInput(fields.name_of("boost"), "has to be a list of numbers of at least 0")
+    if not 0 < len(columns) <= MAX_CLAUSES or len(boosts) != len(columns):
+        raise InvalidInput(
+            fields.name_of("columns"), f"has to have 1 to {MAX_CLAUSES} names, and as many boosts as names"
+        )
+    needs_all = _needs_all(fields)
+    return TextMultiMatch(
+        tuple(
+            TextMatch(text, column, boost=float(boost), needs_all_terms=needs_all)
+            for column, boost in zip(columns, boosts, strict=True)
+        )
+    )
+
+
+def _boost(fields: Fields, depth: int) -> TextBoost:
+    positive, negative = fields.nested("positive"), fields.nested("negative")
+    if positive is None or negative is None:
+        raise InvalidInput(fields.name_of("positive"), "and negative are both needed")
+    weight = fields.number("negative_boost", 0)
+    return TextBoost(
+        _structured(positive, depth + 1),
+        _structured(negative, depth + 1),
+        DEFAULT_NEGATIVE_BOOST if weight is None else weight,
+    )
+
+
+def _clauses(fields: Fields, key: str, depth: int) -> tuple[TextQuery, ...]:
+    entries = fields.objects(key)
+    if len(entries) > MAX_CLAUSES:
+        raise InvalidInput(fields.name_of(key), f"has more than {MAX_CLAUSES} queries")
+    return tuple(_structured(entry, depth + 1) for entry in entries)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _column(fields: Fields) -> str | None:
+    return fields.text("column") or None
+
+
+def _needs_all(fields: Fields) -> bool:
+    operator = fields.text("operator")
+    if operator is None:
+        return False
+    if operator.lower() not in OPERATORS:
+        raise InvalidInput(fields.name_of("operator"), f"{operator!r:.60} is none of And, Or")
+    return OPERATORS[operator.lower()]

@@ -1,0 +1,53 @@
+"""Seals secrets with the key of this installation: from the settings, or from a file only its owner reads."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from cryptography.fernet import Fernet
+
+from tidemill.errors import InvalidInput
+from tidemill.server.settings import ServerSettings
+
+KEY_FILE: Final = "secret.key"
+
+
+class InstallationCipher:
+    """What is sealed can be opened only with the same key, and only if nobody changed it."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+
+    def seal(self, value: bytes) -> bytes:
+        return self._fernet.encrypt(value)
+
+    def open(self, sealed: bytes) -> bytes:
+        return self._fernet.decrypt(sealed)
+
+    @cached_property
+    def _fernet(self) -> Fernet:
+        given = self._settings.secret_key
+        if given is None:
+            return Fernet(_key_in(self._settings.root / KEY_FILE))
+        try:
+            return Fernet(given.encode())
+        except ValueError as error:
+            raise InvalidInput("secret_key", "has to be 32 bytes in URL-safe base64") from error
+
+
+def _key_in(path: Path) -> bytes:
+    """Made by the first who needs it; a link makes those who start together agree on one."""
+    if not path.exists():
+        # Only its owner can read a temporary file.
+        with NamedTemporaryFile(dir=path.parent) as file:
+            file.write(Fernet.generate_key())
+            file.flush()
+            os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(file.name, path)
+    return path.read_bytes()

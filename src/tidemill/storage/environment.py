@@ -1,0 +1,50 @@
+"""The names under which the clients of object stores look for the same setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+SOME_REGION: Final = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStoreEnvironment:
+    """The endpoint (None: Amazon's own) and region that the standard AWS variables name."""
+
+    endpoint: str | None
+    region: str | None
+
+    @property
+    def is_plain_http(self) -> bool:
+        return self.endpoint is not None and self.endpoint.startswith("http://")
+
+
+def read_environment(variables: Mapping[str, str]) -> ObjectStoreEnvironment:
+    endpoint = (
+        variables.get("AWS_ENDPOINT_URL_S3")
+        or variables.get("AWS_ENDPOINT_URL")
+        or variables.get("AWS_ENDPOINT")
+        or None
+    )
+    region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or None
+    # Stores that are not Amazon's have no regions, but a request cannot be signed without one.
+    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else SOME_REGION))
+
+
+def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """What to add so that boto3, Lance and Arrow all find what one of them would.
+
+    Lance refuses an http endpoint unless that is allowed, Arrow does not know AWS_ENDPOINT, and boto3 does
+    not know AWS_REGION.
+    """
+    found = read_environment(variables)
+    wanted: dict[str, str] = {}
+    if found.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
+        wanted["AWS_ENDPOINT_URL"] = found.endpoint
+    if found.is_plain_http:
+        wanted["AWS_ALLOW_HTTP"] = "true"
+    if found.region is not None:
+        wanted |= {"AWS_REGION": found.region, "AWS_DEFAULT_REGION": found.region}
+    return {name: value for name, value in wanted.items() if not variables.get(name)}

@@ -1,0 +1,203 @@
+"""Table files in an S3-compatible object store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from tidemill.errors import InvalidInput, Unavailable
+from tidemill.storage.confinement import JOBS_DIRECTORY, check_removable
+from tidemill.storage.environment import ObjectStoreEnvironment
+from tidemill.storage.s3_client import Refused, translated
+from tidemill.storage.vending import CredentialVendor
+
+SCHEME: Final = "s3://"
+# Lance reads locations as URLs and would take these for something else than a part of a key.
+NOT_IN_LOCATIONS: Final = re.compile(r"[%?#\\\x00-\x1f\x7f]")
+ALREADY_THERE: Final = "PreconditionFailed"
+CONDITION_UNKNOWN: Final = frozenset({"NotImplemented", "InvalidArgument"})
+
+
+@dataclass(frozen=True, slots=True)
+class S3Prefix:
+    """A bucket, and the prefix in it that everything of ours begins with; empty: all of the bucket."""
+
+    bucket: str
+    prefix: str
+
+    @property
+    def uri(self) -> str:
+        return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
+
+    def parts_of(self, key: str) -> Sequence[str]:
+        """The names below the prefix; raises InvalidInput for a key that is not below it."""
+        start = f"{self.prefix}/" if self.prefix else ""
+        parts = key.removeprefix(start).split("/")
+        is_odd = any(part in ("", ".", "..") for part in parts)
+        if is_odd or not key.startswith(start) or parts[0] == JOBS_DIRECTORY:
+            raise InvalidInput("path", f"{key!r} is outside the warehouse {self.uri}")
+        return parts
+
+
+def parse_prefix(uri: str) -> S3Prefix:
+    bucket, _, prefix = uri.removeprefix(SCHEME).partition("/")
+    prefix = prefix.rstrip("/")
+    is_odd = any(part in ("", ".", "..") for part in prefix.split("/")) if prefix else False
+    if not uri.startswith(SCHEME) or not bucket or is_odd or NOT_IN_LOCATIONS.search(uri):
+        raise InvalidInput("warehouse", f"{uri!r} is not of the form s3://bucket/prefix")
+    return S3Prefix(bucket, prefix)
+
+
+class S3TableFiles:
+    """Objects under one prefix of a bucket; nothing outside it is ever touched."""
+
+    def __init__(
+        self, root: S3Prefix, client: Any, environment: ObjectStoreEnvironment, vendor: CredentialVendor
+    ) -> None:
+        self._root = root
+        self._client = client
+        self._environment = environment
+        self._vendor = vendor
+
+    def location_of(self, table_id: UUID) -> str:
+        return f"{self._root.uri}/{table_id}.lance"
+
+    def key_of(self, location: str) -> str:
+        start = f"{SCHEME}{self._root.bucket}/"
+        if not location.startswith(start) or NOT_IN_LOCATIONS.search(location):
+            raise InvalidInput("location", f"{location} is outside the warehouse {self._root.uri}")
+        return location.removeprefix(start).rstrip("/")
+
+    def is_inside(self, location: str) -> bool:
+        try:
+            return bool(self._root.parts_of(self.key_of(location)))
+        except InvalidInput:
+            return False
+
+    def size_of(self, key: str) -> int | None:
+        try:
+            with translated(key):
+                return int(self._client.head_object(**self._object(key))["ContentLength"])
+        except FileNotFoundError:
+            return None
+
+    def list_names(self, key: str) -> Sequence[str]:
+        start = f"{self._checked(key)}/"
+        return sorted(
+            name
+            for page in self._pages(start, Delimiter="/")
+            for found in page
+            if (name := found.removeprefix(start))
+        )
+
+    def read(self, key: str) -> bytes:
+        with translated(key):
+            return bytes(self._client.get_object(**self._object(key))["Body"].read())
+
+    def write(self, key: str, data: bytes) -> None:
+        with translated(key):
+            self._client.put_object(**self._object(key), Body=data)
+
+    def copy_if_absent(self, source_key: str, target_key: str) -> None:
+        """Small objects travel through here: stores know conditions on puts, few know them on copies."""
+        if self.size_of(target_key) is not None:
+            return
+        try:
+            data = self.read(source_key)
+        except FileNotFoundError:
+            # A client may have finished the move for us.
+            if self.size_of(target_key) is None:
+                raise
+            return
+        self._write_if_absent(target_key, data)
+
+    def is_same(self, first_key: str, second_key: str) -> bool:
+        try:
+            sizes = self.size_of(first_key), self.size_of(second_key)
+            return sizes[0] == sizes[1] and self.read(first_key) == self.read(second_key)
+        except FileNotFoundError:
+            return False
+
+    def remove(self, key: str) -> None:
+        with translated(key):
+            self._client.delete_object(**self._object(key))
+
+    def remove_table(self, location: str) -> None:
+        key = self.key_of(location)
+        check_removable(location, self._root.parts_of(key))
+        for page in self._pages(f"{key}/"):
+            self._remove_all(page)
+
+    def vend(self, location: str) -> Mapping[str, str]:
+        """Where the store is; with credentials for this table and nothing else, if it is in the warehouse."""
+        options = _public_options(self._environment)
+        if not self.is_inside(location):
+            return options
+        return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location))}
+
+    def check_writable(self) -> None:
+        """Raises Unavailable when the warehouse cannot be written to."""
+        probe = {"Bucket": self._root.bucket, "Key": _below(self._root, f".probe-{uuid4()}")}
+        try:
+            with translated(self._root.uri):
+                self._client.put_object(**probe, Body=b"")
+                self._client.delete_object(**probe)
+        except (FileNotFoundError, Unavailable) as error:
+            raise Unavailable(f"The warehouse {self._root.uri} is not writable: {error}") from error
+
+    def _write_if_absent(self, key: str, data: bytes) -> None:
+        try:
+            with translated(key):
+                self._client.put_object(**self._object(key), Body=data, IfNoneMatch="*")
+        except Refused as refusal:
+            if refusal.code_of_store in CONDITION_UNKNOWN:
+                # The row in the catalog's database has decided already whose manifest this is.
+                self.write(key, data)
+            elif refusal.code_of_store != ALREADY_THERE and self.size_of(key) is None:
+                raise
+
+    def _pages(self, start: str, **more: str) -> Iterator[Sequence[str]]:
+        """Keys that begin so, up to a thousand at a time."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._root.bucket, Prefix=start, **more
+        )
+        with translated(start):
+            for page in pages:
+                yield [found["Key"] for found in page.get("Contents", ())]
+
+    def _remove_all(self, keys: Sequence[str]) -> None:
+        if not keys:
+            return
+        with translated(keys[0]):
+            answer = self._client.delete_objects(
+                Bucket=self._root.bucket,
+                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+            )
+        if failures := answer.get("Errors"):
+            first = failures[0]
+            raise Unavailable(f"{len(failures)} objects were not removed: {first['Key']}: {first['Code']}")
+
+    def _object(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._root.bucket, "Key": self._checked(key)}
+
+    def _checked(self, key: str) -> str:
+        self._root.parts_of(key)
+        return key
+
+
+def _below(root: S3Prefix, name: str) -> str:
+    return f"{root.prefix}/{name}" if root.prefix else name
+
+
+def _public_options(environment: ObjectStoreEnvironment) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if environment.endpoint is not None:
+        options["aws_endpoint"] = environment.endpoint
+    if environment.region is not None:
+        options["aws_region"] = environment.region
+    if environment.is_plain_http:
+        options["allow_http"] = "true"
+    return options

@@ -1,0 +1,138 @@
+"""Credentials that clients get with a table, so that they can open it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from tidemill.storage.s3_client import translated
+
+LIFETIME: Final = timedelta(hours=1)
+FRESH_ENOUGH: Final = timedelta(minutes=20)
+"""What is left of handed-out credentials at least; clients ask again shortly before they end."""
+MOST_SESSIONS: Final = 10_000
+SESSION_NAME: Final = "tidemill"
+PARTITIONS: Final = frozenset({"aws", "aws-cn", "aws-us-gov"})
+OBJECT_ACTIONS: Final = (
+    "s3:GetObject",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:AbortMultipartUpload",
+    "s3:ListMultipartUploadParts",
+)
+
+
+class CredentialVendor(Protocol):
+    def credentials(self, bucket: str, key: str) -> Mapping[str, str]:
+        """Storage options that open the objects below the key."""
+
+
+class NoCredentials:
+    """Clients bring their own."""
+
+    def credentials(self, bucket: str, key: str) -> Mapping[str, str]:
+        return {}
+
+
+class StaticCredentials:
+    """The same keys for everyone; what they reach is decided where they were made."""
+
+    def __init__(self, access_key_id: str, secret_access_key: str) -> None:
+        self._options = {
+            "aws_access_key_id": access_key_id,
+            "aws_secret_access_key": secret_access_key,
+        }
+
+    def credentials(self, bucket: str, key: str) -> Mapping[str, str]:
+        return self._options
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    options: Mapping[str, str]
+    expires_at: datetime
+
+
+class AssumedRole:
+    """A session of a role for each table, confined to the table's objects."""
+
+    def __init__(
+        self, role_arn: str, sts: Any, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._role_arn = role_arn
+        self._sts = sts
+        self._now = now
+        self._lock = Lock()
+        self._sessions: dict[str, _Session] = {}
+
+    def credentials(self, bucket: str, key: str) -> Mapping[str, str]:
+        place = f"{bucket}/{key}"
+        if (session := self._find(place)) is None:
+            session = self._open(bucket, key)
+            self._keep(place, session)
+        return session.options
+
+    def _find(self, place: str) -> _Session | None:
+        with self._lock:
+            session = self._sessions.get(place)
+        return session if session is not None and self._is_fresh(session) else None
+
+    def _keep(self, place: str, session: _Session) -> None:
+        with self._lock:
+            if len(self._sessions) >= MOST_SESSIONS:
+                self._sessions.clear()
+            self._sessions[place] = session
+
+    def _is_fresh(self, session: _Session) -> bool:
+        return session.expires_at - self._now() > FRESH_ENOUGH
+
+    def _open(self, bucket: str, key: str) -> _Session:
+        with translated(f"a session of the role {self._role_arn}"):
+            answer = self._sts.assume_role(
+                RoleArn=self._role_arn,
+                RoleSessionName=SESSION_NAME,
+                DurationSeconds=int(LIFETIME.total_seconds()),
+                Policy=json.dumps(table_policy(_partition(self._role_arn), bucket, key)),
+            )["Credentials"]
+        expires_at: datetime = answer["Expiration"]
+        options = {
+            "aws_access_key_id": answer["AccessKeyId"],
+            "aws_secret_access_key": answer["SecretAccessKey"],
+            "aws_session_token": answer["SessionToken"],
+            "expires_at_millis": str(int(expires_at.timestamp() * 1000)),
+        }
+        return _Session(options, expires_at)
+
+
+def table_policy(partition: str, bucket: str, key: str) -> Mapping[str, Any]:
+    """An IAM policy for the objects below a key and nothing beside them."""
+    bucket_arn, pattern = f"arn:{partition}:s3:::{bucket}", _literal(key)
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": list(OBJECT_ACTIONS), "Resource": [f"{bucket_arn}/{pattern}/*"]},
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [bucket_arn],
+                "Condition": {"StringLike": {"s3:prefix": [f"{pattern}/*"]}},
+            },
+            {"Effect": "Allow", "Action": ["s3:GetBucketLocation"], "Resource": [bucket_arn]},
+        ],
+    }
+
+
+def _literal(key: str) -> str:
+    """IAM takes some characters for patterns unless they are written as `${*}`."""
+    return re.sub(r"[*?$]", lambda found: f"${{{found.group()}}}", key)
+
+
+def _partition(role_arn: str) -> str:
+    """Compatible stores have role names of their own making, but know Amazon's for buckets."""
+    named = role_arn.split(":")[1:2]
+    return named[0] if named and named[0] in PARTITIONS else "aws"

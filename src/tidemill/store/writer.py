@@ -1,0 +1,112 @@
+"""How the threads of one process write to SQLite: one by one, over one connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from tidemill.errors import Unavailable
+from tidemill.store.faults import translated
+from tidemill.store.transaction import SqlTransaction
+
+
+class Turns:
+    """Lets the threads of one process into SQLite one by one: its own waiting is by sleeping, and slow."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._lock = threading.Lock()
+        self._timeout = timeout
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        self.take()
+        try:
+            yield
+        finally:
+            self.give_back()
+
+    def take(self) -> None:
+        if not self._lock.acquire(timeout=self._timeout.total_seconds()):
+            raise Unavailable(f"The catalog database was busy for {self._timeout.total_seconds():.0f} s")
+
+    def give_back(self) -> None:
+        self._lock.release()
+
+
+class SqliteWriter:
+    """Keeps its connection, with the repositories on it, from one transaction to the next."""
+
+    def __init__(self, engine: Engine, turns: Turns) -> None:
+        self._engine = engine
+        self._turns = turns
+        self._kept: tuple[Connection, SqlTransaction] | None = None
+
+    def transaction(self) -> WriterLease:
+        return WriterLease(self)
+
+    def begin(self) -> SqlTransaction:
+        self._turns.take()
+        try:
+            with translated():
+                connection, transaction = self._kept or self._open()
+                connection.begin()
+                return transaction
+        except BaseException:
+            self._drop()
+            self._turns.give_back()
+            raise
+
+    def end(self, error: BaseException | None) -> None:
+        """Commits, or rolls back what ended in an error."""
+        assert self._kept is not None
+        connection, _ = self._kept
+        try:
+            with translated():
+                if error is None:
+                    connection.commit()
+                else:
+                    connection.rollback()
+                if isinstance(error, DBAPIError):
+                    raise error
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._turns.give_back()
+
+    def close(self) -> None:
+        with self._turns.turn():
+            self._drop()
+
+    def _open(self) -> tuple[Connection, SqlTransaction]:
+        connection = self._engine.connect()
+        self._kept = connection, SqlTransaction(connection)
+        return self._kept
+
+    def _drop(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept[0].close()
+
+
+class WriterLease:
+    """One transaction, as a block."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: SqliteWriter) -> None:
+        self._writer = writer
+
+    def __enter__(self) -> SqlTransaction:
+        return self._writer.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.end(error)

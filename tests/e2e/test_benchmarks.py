@@ -1,0 +1,25 @@
+"""The benchmarks run, so that they can be believed when somebody needs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+TINY = {"tables": 3, "many": 6, "connections": 2, "seconds": 0.2, "rounds": 1, "commits": 1}
+
+
+def test_the_catalog_is_measured_beside_the_adapter() -> None:
+    options = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+    ended = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "catalog.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    for operation in ("describe_table", "list_tables (3)", "version/list (latest)", "version/create"):
+        assert operation in ended.stdout
+    assert "6 tables" in ended.stdout

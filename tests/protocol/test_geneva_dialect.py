@@ -1,0 +1,439 @@
+"""What Geneva's client sends, replayed without it: its functions, its views, its table of jobs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import sys
+import time
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.geneva import ENVELOPES, PICKLED_WITH
+from tests.protocol.wire import TableOnWire, check_refusal
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] != PICKLED_WITH, reason="the functions were pickled with another Python"
+)
+
+JOB_TIMEOUT_SECONDS: Final = 200
+HEADERS: Final = {"x-api-key": "k", "x-lancedb-database": "lake"}
+JOB_COLUMNS: Final = (
+    "table_name column_name job_id job_type object_ref status launched_at completed_at config launched_by "
+    "manifest_id manifest_checksum metrics events updated_at cluster_name input_columns output_columns"
+).split()
+BACKFILL: Final = {
+    "where": None,
+    "concurrency": 8,
+    "intra_applier_concurrency": 1,
+    "min_checkpoint_size": None,
+    "max_checkpoint_size": None,
+    "batch_checkpoint_flush_interval_seconds": None,
+    "task_size": None,
+    "num_frags": None,
+    "checkpoint_size": None,
+    "commit_granularity": None,
+    "cluster": None,
+    "manifest": None,
+}
+REFRESH: Final = {
+    "src_version": None,
+    "max_rows_per_fragment": None,
+    "concurrency": 8,
+    "intra_applier_concurrency": 1,
+    "source_task_size": None,
+    "cluster": None,
+    "output_limit": None,
+    "manifest": None,
+}
+SCAN: Final = dict.fromkeys(
+    "vector_column vector filter postfilter full_text_query limit distance_type columns minimum_nprobes "
+    "maximum_nprobes lower_bound upper_bound refine_factor with_row_id with_row_address fragments fragment_ids "
+    "offset take_offsets fast_search use_lsm ef bypass_vector_index order_by".split()
+)
+SOURCE_ROW: Final = pa.field("__source_row_id", pa.int64())
+
+
+@pytest.fixture(scope="module")
+def geneva(http: httpx.Client) -> httpx.Client:
+    client = httpx.Client(base_url=http.base_url, headers=HEADERS, params={"delimiter": "$"}, timeout=60)
+    client.post("/v1/table/__system$geneva_jobs/declare", json={"id": ["__system", "geneva_jobs"]})
+    return client
+
+
+@pytest.fixture
+def source(geneva: httpx.Client, namespace: str) -> TableOnWire:
+    """A table as the client makes one: declared, then written into its place without stable row ids."""
+    table = TableOnWire(geneva, namespace, f"t{uuid4().hex[:8]}")
+    location = table.asked("declare", {"id": table.levels})["location"]
+    rows = pa.table({"x": [1, 2, 3], "text": ["a b", "c", "d e f"], "key": ["u", "v", "u"]})
+    assert not lance.write_dataset(rows, location).has_stable_row_ids
+    return table
+
+
+def output(column: str, data_type: str, struct_field: str = "") -> dict[str, Any]:
+    return {
+        "column": column,
+        "struct_field": struct_field,
+        "data_type": {"type": data_type},
+        "nullable": True,
+    }
+
+
+def function(name: str, inputs: list[str], *outputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    told = {"outputs": list(outputs)} if outputs else {}
+    return {
+        "input_columns": inputs,
+        **told,
+        "image": "test-image:latest",
+        "udf": ENVELOPES[name],
+        "udf_name": name,
+        "udf_version": "95852d",
+        "udf_backend": "DockerUDFSpecV1",
+        "auto_backfill": False,
+        "manifest": None,
+        "manifest_checksum": None,
+        **more,
+    }
+
+
+def new_column(name: str, column: dict[str, Any]) -> dict[str, Any]:
+    entry = {"name": name, "expression": None, "computed": None, "virtual_column": column}
+    return {"new_columns": [entry]}
+
+
+def version_of(table: TableOnWire) -> int:
+    version: int = table.asked("describe")["version"]
+    return version
+
+
+def backfill(table: TableOnWire, column: str, **options: Any) -> str:
+    body = {"id": table.levels, "column": column, **BACKFILL, "read_version": version_of(table), **options}
+    answer = table.post("backfill_column", body)
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["job_id"]
+    return job_id
+
+
+def ended(http: httpx.Client, job_id: str) -> dict[str, Any]:
+    """Asks for the job as the client does, until it is over."""
+    give_up_at = time.monotonic() + JOB_TIMEOUT_SECONDS
+    while time.monotonic() < give_up_at:
+        for job in jobs(http, filter=f"job_id = '{job_id}'"):
+            if job["status"] in ("DONE", "FAILED", "CANCELLED"):
+                return job
+        time.sleep(0.2)
+    raise AssertionError(f"job {job_id} did not end")
+
+
+def jobs(http: httpx.Client, **query: Any) -> list[dict[str, Any]]:
+    body = {
+        "id": ["__system", "geneva_jobs"],
+        "bypass_vector_index": True,
+        "columns": {"column_names": JOB_COLUMNS},
+        "k": 10,
+        "prefilter": True,
+        "vector": {"single_vector": []},
+        "with_row_id": False,
+        **query,
+    }
+    answer = http.post("/v1/table/__system$geneva_jobs/query", json=body)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = pa.ipc.open_file(io.BytesIO(answer.content)).read_all().to_pylist()
+    return found
+
+
+def filled(table: TableOnWire, column: str, **options: Any) -> list[Any]:
+    job = ended(table.http, backfill(table, column, **options))
+    assert job["status"] == "DONE", job
+    return opened(table).to_table().sort_by("x")[column].to_pylist()
+
+
+def opened(table: TableOnWire) -> lance.LanceDataset:
+    described = table.asked("describe")
+    return lance.dataset(described["location"], version=described["version"])
+
+
+def create_view(source: TableOnWire, kind: str, schema: list[pa.Field], **definition: Any) -> TableOnWire:
+    view = TableOnWire(source.http, source.namespace, f"v{uuid4().hex[:8]}")
+    scan = SCAN | definition.pop("scan", {})
+    query = {
+        "base": scan,
+        "shuffle": None,
+        "shuffle_seed": None,
+        "fragment_ids": None,
+        "with_row_address": None,
+        "column_udfs": definition.pop("column_udfs", None),
+        "source_table": source.name,
+        "source_db_uri": "db://lake",
+    }
+    body = {
+        "id": view.levels,
+        "kind": kind,
+        "source_query": json.dumps(query),
+        "output_schema": base64.b64encode(pa.schema(schema).serialize().to_pybytes()).decode(),
+        "udtf_spec": None,
+        "with_no_data": True,
+        "auto_refresh": False,
+        **definition,
+    }
+    answer = source.http.post(f"/v1/materialized_view/{view.namespace}${view.name}/create", json=body)
+    assert answer.status_code == 201, answer.text
+    return view
+
+
+def table_function(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "udtf": ENVELOPES[name],
+        "udtf_sha": hashlib.sha256(ENVELOPES[name].encode()).hexdigest(),
+        "udtf_name": name,
+        "udtf_version": "ab12",
+        "input_columns": None,
+        "partition_by": None,
+        "partition_by_indexed_column": None,
+        "num_cpus": 1.0,
+        "num_gpus": 0.0,
+        "memory": None,
+        "error_handling": None,
+        "batch": None,
+        "manifest": None,
+        "manifest_checksum": None,
+        **more,
+    }
+
+
+def refreshed(view: TableOnWire, *columns: str) -> list[tuple[Any, ...]]:
+    path = f"/v1/materialized_view/{view.namespace}${view.name}/refresh"
+    answer = view.http.post(path, json={"id": view.levels, **REFRESH})
+    assert answer.status_code == 202, answer.text
+    job = ended(view.http, answer.json()["job_id"])
+    assert job["status"] == "DONE", job
+    rows = opened(view).to_table()
+    return sorted(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+
+
+@pytest.mark.operation("AlterTableAddColumns", "AlterTableBackfillColumns", client="http")
+@pytest.mark.parametrize(
+    ("name", "inputs", "data_type", "values"),
+    [
+        ("plus", ["x"], "int64", [2, 3, 4]),
+        ("doubled", ["x"], "int64", [2, 4, 6]),
+        ("scaled", ["x"], "float", [0.5, 1.0, 1.5]),
+        ("named", [], "string", [f"['x', 'text', 'key']:{x}" for x in (1, 2, 3)]),
+    ],
+)
+def test_a_column_is_filled(
+    source: TableOnWire, name: str, inputs: list[str], data_type: str, values: list[Any]
+) -> None:
+    column = function(name, inputs, output("y", data_type), field_metadata={"owner": "me"})
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    assert filled(source, "y") == values
+
+
+@pytest.mark.operation("AlterTableAddColumns", client="http")
+def test_the_client_finds_what_it_looks_for_before_a_backfill(source: TableOnWire) -> None:
+    column = function("plus", ["x"], output("y", "int64"), field_metadata={"owner": "me"})
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    metadata = {k.decode(): v.decode() for k, v in opened(source).schema.field("y").metadata.items()}
+    envelope = base64.b64decode(ENVELOPES["plus"])
+    assert metadata["virtual_column"] == "true"
+    assert metadata["virtual_column.udf"] == f"_udfs/{hashlib.sha256(envelope).hexdigest()}"
+    assert json.loads(metadata["virtual_column.udf_inputs"]) == ["x"]
+    assert metadata["virtual_column.udf_name"] == "plus"
+    assert metadata["owner"] == "me"
+    assert (source.directory / metadata["virtual_column.udf"]).read_bytes() == envelope
+
+
+@pytest.mark.operation("AlterTableAddColumns", "AlterTableBackfillColumns", client="http")
+def test_one_function_fills_several_columns(source: TableOnWire) -> None:
+    outputs = [output("width", "int64", "width"), output("label", "string", "label")]
+    column = function("size", ["x"], *outputs)
+    source.asked("add_columns", {"id": source.levels, **new_column("width", column)})
+    assert filled(source, "label") == ["n1", "n2", "n3"]
+    assert opened(source).to_table()["width"].to_pylist() == [10, 20, 30]
+
+
+@pytest.mark.operation("AlterTableBackfillColumns", client="http")
+def test_no_value_is_stale_after_rows_were_moved_and_changed(source: TableOnWire) -> None:
+    column = function("plus", ["x"], output("y", "int64"))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    assert filled(source, "y") == [2, 3, 4]
+    source.asked("update", {"updates": [["x", "10"]], "predicate": "x = 1"})
+    source.insert(opened(source).to_table(columns=["x", "text", "key"]).slice(0, 1))
+    lance.dataset(str(source.directory)).optimize.compact_files()
+    assert filled(source, "y") == [3, 3, 4, 11]
+
+
+@pytest.mark.operation("AlterTableAlterColumns", client="http")
+def test_a_column_gets_another_function(source: TableOnWire) -> None:
+    column = function("plus", ["x"], output("y", "int64"))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    filled(source, "y")
+    alteration = {"path": "y", "rename": None, "nullable": None, "virtual_column": function("doubled", ["x"])}
+    answer = source.asked("alter_columns", {"id": source.levels, "alterations": [alteration]})
+    assert answer["version"] == version_of(source)
+    assert opened(source).schema.field("y").metadata[b"virtual_column.udf_name"] == b"doubled"
+    assert filled(source, "y") == [2, 4, 6]
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="http")
+def test_a_view_has_columns_of_functions(source: TableOnWire) -> None:
+    envelope = base64.b64decode(ENVELOPES["plus"]).decode()
+    udf = {
+        "name": "plus",
+        "backend": "DockerUDFSpecV1",
+        "udf_payload": envelope,
+        "runner_payload": '{"image":"test-image:latest"}',
+    }
+    made = [{"output_index": 1, "output_name": "y", "input_columns": ["x"], "udf": udf}]
+    schema = [
+        SOURCE_ROW,
+        pa.field("__is_set", pa.bool_()),
+        *(pa.field(name, pa.int64()) for name in ("x", "y", "twice")),
+    ]
+    scan = {"columns": {"x": "x", "twice": "x * 2"}, "filter": "x > 1"}
+    view = create_view(source, "query", schema, scan=scan, column_udfs=made)
+    metadata = opened(view).schema.metadata
+    assert metadata[b"geneva::view::base_table"] == source.name.encode()
+    assert metadata[b"geneva::view::version"] == b"2"
+    columns = ("x", "y", "twice", "__is_set")
+    assert refreshed(view, *columns) == [(2, 3, 4, True), (3, 4, 6, True)]
+    source.asked("update", {"updates": [["x", "7"]], "predicate": "x = 2"})
+    source.asked("delete", {"predicate": "x = 3"})
+    assert refreshed(view, *columns) == [(7, 8, 14, True)]
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="http")
+@pytest.mark.parametrize("columns", [["x", "text"], None])
+def test_a_chunker_makes_rows(source: TableOnWire, columns: list[str] | None) -> None:
+    inherited = [pa.field("x", pa.int64())] + ([pa.field("key", pa.string())] if columns is None else [])
+    schema = [
+        SOURCE_ROW,
+        pa.field("__child_index", pa.int32()),
+        *inherited,
+        pa.field("position", pa.int64()),
+        pa.field("word", pa.string()),
+    ]
+    spec = table_function("words", "chunker", input_columns=["text"], batch=False)
+    view = create_view(source, "chunker", schema, scan={"columns": columns}, udtf_spec=spec)
+    assert opened(view).schema.metadata[b"geneva::view::version"] == b"chunker"
+    expected = [(1, 0, "a"), (1, 1, "b"), (2, 0, "c"), (3, 0, "d"), (3, 1, "e"), (3, 2, "f")]
+    assert refreshed(view, "x", "position", "word") == expected
+    source.asked("update", {"updates": [["text", "'new'"]], "predicate": "x = 3"})
+    assert refreshed(view, "x", "position", "word") == [*expected[:3], (3, 0, "new")]
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="http")
+@pytest.mark.parametrize(
+    ("name", "partition_by", "rows"),
+    [
+        ("counts", None, [("u", 2), ("v", 1)]),
+        ("one_row", None, [("u,v", 3)]),
+        ("counts", "key", [("u", 2), ("v", 1)]),
+    ],
+)
+def test_a_function_makes_a_table(
+    source: TableOnWire, name: str, partition_by: str | None, rows: list[tuple[str, int]]
+) -> None:
+    schema = [pa.field("key", pa.string()), pa.field("rows", pa.int64())]
+    spec = table_function(name, "udtf", partition_by=partition_by)
+    view = create_view(source, "udtf", schema, udtf_spec=spec)
+    assert refreshed(view, "key", "rows") == rows
+
+
+@pytest.mark.operation("QueryTable", client="http")
+def test_jobs_are_rows_of_a_table(source: TableOnWire) -> None:
+    column = function("plus", ["x"], output("y", "int64"))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    job_id = backfill(source, "y")
+    job = ended(source.http, job_id)
+    assert list(job) == JOB_COLUMNS
+    assert (job["table_name"], job["column_name"], job["job_type"]) == (source.name, "y", "BACKFILL")
+    assert job["completed_at"] >= job["launched_at"]
+    counted = {metric["name"]: metric["n"] for metric in map(json.loads, job["metrics"])}
+    assert counted["rows_checkpointed"] == 3
+    (listed,) = jobs(source.http, filter=f"table_name = '{source.name}' AND status = 'DONE'")
+    assert listed["job_id"] == job_id
+    assert jobs(source.http, filter="job_id = 'unknown'") == []
+
+
+@pytest.mark.operation("QueryTable", client="http")
+def test_the_last_event_of_a_failed_job_says_why(source: TableOnWire) -> None:
+    column = function("plus", ["text"], output("y", "int64"))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    job = ended(source.http, backfill(source, "y"))
+    assert job["status"] == "FAILED"
+    assert "TypeError" in job["events"][-1]
+
+
+@pytest.mark.operation("QueryTable", client="http")
+def test_a_new_job_is_left_to_the_client_to_write_down(source: TableOnWire) -> None:
+    """It adds its own row then; if it found one it would change that, which it cannot always do."""
+    column = function("plus", ["x"], output("y", "int64"))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    job_id = backfill(source, "y")
+    assert jobs(source.http, filter=f"job_id = '{job_id}'") == []
+    assert ended(source.http, job_id)["job_id"] == job_id
+
+
+@pytest.mark.operation("AlterTableAddColumns", client="http")
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"manifest": '{"name": "m", "pip": ["pandas"]}'}, "manifest.pip"),
+        ({"manifest": "m"}, "manifest"),
+        ({"auto_backfill": True}, "auto_backfill"),
+        ({"udf": base64.b64encode(b"{}").decode()}, "udf.udf_pickle"),
+        ({"udf": "?"}, "udf"),
+        ({"outputs": []}, "outputs"),
+        ({"outputs": [output("other", "int64")]}, "outputs[0].column"),
+        ({"outputs": [output("y", "int65")]}, "outputs[0].data_type"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(source: TableOnWire, change: dict[str, Any], field: str) -> None:
+    column = function("plus", ["x"], output("y", "int64")) | change
+    answer = source.post("add_columns", {"id": source.levels, **new_column("y", column)})
+    check_refusal(answer, 400, 13, f"new_columns[0].virtual_column.{field}")
+
+
+@pytest.mark.operation("AlterTableAddColumns", client="http")
+def test_a_manifest_that_asks_for_nothing_is_met(source: TableOnWire) -> None:
+    manifest = '{"name": "m", "pip": [], "conda": {}, "env_vars": {}, "zips": [], "skip_site_packages": true}'
+    column = function("plus", ["x"], output("y", "int64"), manifest=manifest, manifest_checksum="c")
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    assert opened(source).schema.field("y").metadata[b"virtual_column.manifest"].decode() == manifest
+
+
+@pytest.mark.operation("AlterTableAddColumns", client="http")
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.timestamp("us"),
+        pa.timestamp("ms", "UTC"),
+        pa.decimal128(10, 2),
+        pa.time64("us"),
+        pa.duration("ms"),
+        pa.binary(4),
+    ],
+    ids=str,
+)
+def test_types_as_pyarrow_prints_them(source: TableOnWire, data_type: pa.DataType) -> None:
+    column = function("plus", ["x"], output("y", str(data_type)))
+    source.asked("add_columns", {"id": source.levels, **new_column("y", column)})
+    assert opened(source).schema.field("y").type == data_type
+
+
+@pytest.mark.operation("DeclareTable", client="http")
+def test_the_system_namespace_comes_with_its_tables(geneva: httpx.Client) -> None:
+    name = f"t{uuid4().hex[:8]}"
+    assert geneva.post(f"/v1/table/__system${name}/declare", json={}).status_code == 200
+    other = geneva.post(f"/v1/table/__other${name}/declare", json={})
+    check_refusal(other, 404, 1)
