@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep storm check docs bench serve format lock clean
+.PHONY: setup demo test test-deep interop storm check docs bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -17,6 +17,9 @@ test: setup
 
 test-deep: setup
 	@$(RUN)/python -m pytest -m deep --timeout 7200
+
+interop: setup
+	@$(RUN)/python -m tests.interop.geneva.run
 
 storm: setup
 	@TIDEMILL_STORM_COMMITS=200 $(RUN)/python -m pytest tests/interop/test_storm.py

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 
+from tests.engine import Engine, column_function, succeeded
 from tests.histories.test_backfill_histories import BackfillHistory
 from tests.histories.test_view_histories import ChunkerHistory, QueryHistory
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.jobs.model.state import JobState
 
 
 class ForeignBackfillHistory(BackfillHistory):
@@ -40,6 +45,27 @@ class ForeignQueryHistory(QueryHistory):
     def compact_source(self) -> None:
         super().compact_source()
         self._moved |= set(self._texts)
+
+
+def tripled(x: pa.Array) -> pa.Array:
+    return pc.multiply(x, 3)
+
+
+def test_a_version_that_was_rewritten_meanwhile_is_not_taken_for_filled(tmp_path: Path) -> None:
+    """Its rows cannot be told from those there are now; a job that said it were done would lie."""
+    engine = Engine(tmp_path)
+    table = engine.create_foreign_table("t", pa.table({"x": [1, 2]}))
+    engine.append(table, pa.table({"x": [3]}))
+    engine.declare(table, "y", column_function(tripled, pa.int64(), "x"))
+    pinned = engine.open(table).version
+    engine.publisher.before_next = engine.open(table).optimize.compact_files
+    job = engine.backfill(table, "y", read_version=pinned)
+    assert job.state is JobState.FAILED
+    assert job.failure is not None
+    assert "has no stable row ids" in job.failure.message
+    succeeded(engine.backfill(table, "y", read_version=engine.open(table).version))
+    assert engine.rows(table)["y"].to_pylist() == [3, 6, 9]
+    engine.close()
 
 
 SOME = settings(

@@ -22,9 +22,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def http(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     allowed = orjson.dumps([str(outside)]).decode()
-    running = start_server(
-        tmp_path_factory.mktemp("lake"), "--no-worker", TIDEMILL_ALLOWED_LOCATIONS=allowed
-    )
+    running = start_server(tmp_path_factory.mktemp("lake"), "--no-worker", TIDEMILL_ALLOWED_LOCATIONS=allowed)
     with httpx.Client(base_url=running.url, timeout=60) as client:
         yield client
     running.stop()

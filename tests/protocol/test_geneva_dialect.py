@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.geneva import ENVELOPES, PICKLED_WITH
-from tests.protocol.wire import TableOnWire, check_refusal
+from tests.protocol.wire import TableOnWire, check_refusal, stream
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != PICKLED_WITH, reason="the functions were pickled with another Python"
@@ -25,10 +25,26 @@ pytestmark = pytest.mark.skipif(
 
 JOB_TIMEOUT_SECONDS: Final = 200
 HEADERS: Final = {"x-api-key": "k", "x-lancedb-database": "lake"}
-JOB_COLUMNS: Final = (
-    "table_name column_name job_id job_type object_ref status launched_at completed_at config launched_by "
-    "manifest_id manifest_checksum metrics events updated_at cluster_name input_columns output_columns"
-).split()
+JOB_COLUMNS: Final = [
+    "table_name",
+    "column_name",
+    "job_id",
+    "job_type",
+    "object_ref",
+    "status",
+    "launched_at",
+    "completed_at",
+    "config",
+    "launched_by",
+    "manifest_id",
+    "manifest_checksum",
+    "metrics",
+    "events",
+    "updated_at",
+    "cluster_name",
+    "input_columns",
+    "output_columns",
+]
 BACKFILL: Final = {
     "where": None,
     "concurrency": 8,
@@ -54,9 +70,32 @@ REFRESH: Final = {
     "manifest": None,
 }
 SCAN: Final = dict.fromkeys(
-    "vector_column vector filter postfilter full_text_query limit distance_type columns minimum_nprobes "
-    "maximum_nprobes lower_bound upper_bound refine_factor with_row_id with_row_address fragments fragment_ids "
-    "offset take_offsets fast_search use_lsm ef bypass_vector_index order_by".split()
+    [
+        "vector_column",
+        "vector",
+        "filter",
+        "postfilter",
+        "full_text_query",
+        "limit",
+        "distance_type",
+        "columns",
+        "minimum_nprobes",
+        "maximum_nprobes",
+        "lower_bound",
+        "upper_bound",
+        "refine_factor",
+        "with_row_id",
+        "with_row_address",
+        "fragments",
+        "fragment_ids",
+        "offset",
+        "take_offsets",
+        "fast_search",
+        "use_lsm",
+        "ef",
+        "bypass_vector_index",
+        "order_by",
+    ]
 )
 SOURCE_ROW: Final = pa.field("__source_row_id", pa.int64())
 
@@ -123,7 +162,9 @@ def backfill(table: TableOnWire, column: str, **options: Any) -> str:
 
 
 def ended(http: httpx.Client, job_id: str) -> dict[str, Any]:
-    """Asks for the job as the client does, until it is over."""
+    """Does as the client does: writes the job down, then asks for it until it is over."""
+    rows = pa.table({"job_id": [job_id], "status": ["PENDING"]})
+    assert http.post("/v1/table/__system$geneva_jobs/insert", content=stream(rows)).status_code == 200
     give_up_at = time.monotonic() + JOB_TIMEOUT_SECONDS
     while time.monotonic() < give_up_at:
         for job in jobs(http, filter=f"job_id = '{job_id}'"):
@@ -153,7 +194,8 @@ def jobs(http: httpx.Client, **query: Any) -> list[dict[str, Any]]:
 def filled(table: TableOnWire, column: str, **options: Any) -> list[Any]:
     job = ended(table.http, backfill(table, column, **options))
     assert job["status"] == "DONE", job
-    return opened(table).to_table().sort_by("x")[column].to_pylist()
+    values: list[Any] = opened(table).to_table().sort_by("x")[column].to_pylist()
+    return values
 
 
 def opened(table: TableOnWire) -> lance.LanceDataset:
@@ -382,6 +424,7 @@ def test_a_new_job_is_left_to_the_client_to_write_down(source: TableOnWire) -> N
     job_id = backfill(source, "y")
     assert jobs(source.http, filter=f"job_id = '{job_id}'") == []
     assert ended(source.http, job_id)["job_id"] == job_id
+    assert [job["status"] for job in jobs(source.http, filter=f"job_id = '{job_id}'")] == ["DONE"]
 
 
 @pytest.mark.operation("AlterTableAddColumns", client="http")

@@ -28,7 +28,11 @@ def in_haste() -> Iterator[None]:
         _thread.is_in_haste = False
 
 
+def is_in_haste() -> bool:
+    return _thread.is_in_haste
+
+
 def may_take_time() -> None:
-    """Called before anything that may take long, and before it has done anything."""
+    """Called before anything that may take long, and before it has had an effect that is not repeatable."""
     if _thread.is_in_haste:
         raise TakesTime

@@ -17,7 +17,7 @@ from tidemill.lance.namespace import CommittingNamespace
 
 
 class LanceTableRefs:
-    """Reads and writes references without asking the catalog's database, so it may be called in a transaction.
+    """Reads and writes references without asking the database, so that it may be called in a transaction.
 
     Making a branch is the exception: that is a commit.
     """

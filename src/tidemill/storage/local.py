@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import shutil
@@ -17,6 +18,7 @@ from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import check_removable
 
 STAGING: Final = ".staging"
+NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
 
 
 class LocalTableFiles:
@@ -55,7 +57,8 @@ class LocalTableFiles:
         return sorted(name for name in names if not name.endswith(STAGING))
 
     def read(self, key: str) -> bytes:
-        return self._path(key).read_bytes()
+        with open(self._checked(key), "rb") as file:
+            return file.read()
 
     def write(self, key: str, data: bytes) -> None:
         target = self._path(key)
@@ -68,7 +71,7 @@ class LocalTableFiles:
             staging.unlink(missing_ok=True)
 
     def copy_if_absent(self, source_key: str, target_key: str) -> None:
-        source, target = self._path(source_key), self._path(target_key)
+        source, target = self._checked(source_key), self._checked(target_key)
         try:
             # Staged files are never written to again, so that a second name is as good as a copy.
             os.link(source, target)
@@ -76,17 +79,22 @@ class LocalTableFiles:
             return
         except FileNotFoundError:
             # A client may have finished the move for us.
-            if not target.exists():
+            if not os.path.exists(target):
                 raise
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            _copy_whole(source, target)
 
     def is_same(self, first_key: str, second_key: str) -> bool:
         try:
-            return filecmp.cmp(self._path(first_key), self._path(second_key), shallow=False)
+            return filecmp.cmp(self._checked(first_key), self._checked(second_key), shallow=False)
         except FileNotFoundError:
             return False
 
     def remove(self, key: str) -> None:
-        self._path(key).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(self._checked(key))
 
     def remove_table(self, location: str) -> None:
         path = self._path(self.key_of(location))
@@ -108,9 +116,12 @@ class LocalTableFiles:
             raise Unavailable(f"The warehouse {self._warehouse} is not writable: {error}") from error
 
     def _path(self, key: str) -> Path:
+        return Path(self._checked(key))
+
+    def _checked(self, key: str) -> str:
         """Refuses `..` and links: they lead out of the warehouse, or into the files of another table."""
-        path = Path("/" + key)
-        self._look(str(path).removeprefix("/"))
+        path = os.path.normpath("/" + key) if "//" in key or "/./" in key or key.endswith("/") else "/" + key
+        self._look(path[1:])
         return path
 
     def _look(self, key: str) -> os.stat_result | None:
@@ -139,3 +150,14 @@ class LocalTableFiles:
 
 def _staging(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4()}{STAGING}")
+
+
+def _copy_whole(source: str, target: str) -> None:
+    """For file systems without hard links: the target appears with all its bytes, or not at all."""
+    staging = _staging(Path(target))
+    try:
+        shutil.copyfile(source, staging)
+        # Whoever else gives it this name gives it the same bytes.
+        staging.replace(target)
+    finally:
+        staging.unlink(missing_ok=True)

@@ -16,13 +16,14 @@ from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 from tidemill.catalog.haste import may_take_time
 from tidemill.errors import InvalidInput
 from tidemill.store.columns import in_milliseconds
-from tidemill.store.faults import as_database_error, translated
+from tidemill.store.faults import as_database_error, is_busy, translated
 from tidemill.store.migrations.runner import migrate
 from tidemill.store.readers import SqliteReaders
 from tidemill.store.transaction import SqlTransaction
 from tidemill.store.writer import SqliteWriter, Turns
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
+BUSY_DELAY: Final = timedelta(microseconds=200)
 STATEMENT_TIMEOUT: Final = timedelta(seconds=10)
 # Frees the locks of a process that was killed or stopped inside a transaction.
 IDLE_TRANSACTION_TIMEOUT: Final = timedelta(seconds=30)
@@ -58,8 +59,10 @@ class SqlStore:
 
     def transaction(self) -> AbstractContextManager[SqlTransaction]:
         """Commits on leaving, rolls back on an exception. Unavailable on leaving means: outcome unknown."""
+        if self._writer is not None:
+            return self._writer.transaction()
         may_take_time()
-        return self._reading_and_writing() if self._writer is None else self._writer.transaction()
+        return self._reading_and_writing()
 
     def reading(self) -> AbstractContextManager[SqlTransaction]:
         """Every statement sees all that was committed before it, waits for no writer, and cannot write."""
@@ -183,13 +186,25 @@ def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) 
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = NORMAL")
     switch_to_wal(connection)
+    # From here on a transaction waits where it begins, and nowhere else.
+    connection.execute("PRAGMA busy_timeout = 0")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    try:
-        connection.connection.cursor().execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        raise as_database_error(error, connection.dialect) from error
+    """Waits for writers of other processes by itself: SQLite would sleep for longer and longer."""
+    if getattr(connection.connection, "in_transaction", False):
+        return
+    cursor = connection.connection.cursor()
+    give_up_at = time.monotonic() + BUSY_TIMEOUT.total_seconds()
+    while True:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if not is_busy(error) or time.monotonic() > give_up_at:
+                raise as_database_error(error, connection.dialect) from error
+            time.sleep(BUSY_DELAY.total_seconds())
+        else:
+            return
 
 
 def switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
@@ -23,6 +24,7 @@ from tidemill.errors import InvalidInput, Unavailable
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
 # SQLite raises one class for "busy" and for "no such column"; the latter is our own mistake.
 MISTAKES: Final = frozenset({"SQLITE_ERROR"})
+BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 UNREADABLE_FILE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
 
@@ -54,6 +56,11 @@ def as_database_error(error: Exception, dialect: Dialect, *, is_lost: bool = Fal
     return DBAPIError.instance(
         None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_lost, dialect=dialect
     )
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process is writing; extended codes have the plain one in their last byte."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY_CODES
 
 
 def is_foreign_key_violation(error: IntegrityError) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,9 @@ from types import TracebackType
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from tidemill.catalog.haste import TakesTime, is_in_haste
 from tidemill.errors import Unavailable
-from tidemill.store.faults import translated
+from tidemill.store.faults import as_database_error, is_busy, translated
 from tidemill.store.transaction import SqlTransaction
 
 
@@ -32,7 +34,10 @@ class Turns:
             self.give_back()
 
     def take(self) -> None:
-        if not self._lock.acquire(timeout=self._timeout.total_seconds()):
+        if is_in_haste():
+            if not self._lock.acquire(blocking=False):
+                raise TakesTime
+        elif not self._lock.acquire(timeout=self._timeout.total_seconds()):
             raise Unavailable(f"The catalog database was busy for {self._timeout.total_seconds():.0f} s")
 
     def give_back(self) -> None:
@@ -55,8 +60,13 @@ class SqliteWriter:
         try:
             with translated():
                 connection, transaction = self._kept or self._open()
+                if is_in_haste():
+                    _begin_now(connection)
                 connection.begin()
                 return transaction
+        except TakesTime:
+            self._turns.give_back()
+            raise
         except BaseException:
             self._drop()
             self._turns.give_back()
@@ -93,6 +103,16 @@ class SqliteWriter:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept[0].close()
+
+
+def _begin_now(connection: Connection) -> None:
+    """Begins unless another process is writing; what SQLAlchemy begins afterwards is this transaction."""
+    try:
+        connection.connection.cursor().execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        if is_busy(error):
+            raise TakesTime from error
+        raise as_database_error(error, connection.dialect) from error
 
 
 class WriterLease:

@@ -80,6 +80,31 @@ def total(source: Any) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([source.to_arrow().num_rows])], ["total"])
 
 
+@geneva.chunker(batch=True, output_schema=pa.schema([("word", pa.string())]))
+def words_at_once(text: pa.Array, __source_row_id: pa.Array) -> pa.RecordBatch:
+    lines = zip(__source_row_id.to_pylist(), text.to_pylist(), strict=True)
+    found = [(source, word) for source, line in lines for word in line.split()]
+    return pa.RecordBatch.from_pydict(
+        {"word": [word for _, word in found], "__source_row_id": [source for source, _ in found]}
+    )
+
+
+@geneva.udtf(
+    output_schema=pa.schema([("key", pa.string()), ("rows", pa.int64())]),
+    input_columns=["key"],
+    partition_by="key",
+)
+class Counts:
+    def __call__(self, source: Any) -> Iterator[pa.RecordBatch]:
+        keys = source.to_arrow()["key"].to_pylist()
+        yield pa.RecordBatch.from_pydict({"key": keys[:1], "rows": [len(keys)]})
+
+
+@geneva.udf(data_type=pa.list_(pa.float32(), 2))
+def vector(id: int) -> list[float]:
+    return [id, id / 2]
+
+
 class Scenarios:
     """Each method is a scenario with tables of its own."""
 
@@ -189,6 +214,46 @@ class Scenarios:
         table.add(pa.table({"id": [4], "text": ["g"]}))
         _check(self.refreshed(view), [(4,)], "total")
 
+    def scenario_chunker_of_batches(self) -> None:
+        view = self.make_view(self.table().search(None).select(["id", "text"]), words_at_once)
+        expected = [(1, "a"), (1, "b"), (2, "c"), (3, "d"), (3, "e"), (3, "f")]
+        _check(self.refreshed(view), expected, "id", "word")
+
+    def scenario_table_function_by_partitions(self) -> None:
+        table = self.db.create_table(_name(), pa.table({"key": ["u", "v", "u"]}))
+        view = self.make_view(table.search(None), Counts())
+        _check(self.refreshed(view), [("u", 2), ("v", 1)], "key", "rows")
+
+    def scenario_vectors(self) -> None:
+        table = self.table()
+        table.add_columns({"v": vector})
+        _check(self.filled(table, "v"), [[1.0, 0.5], [2.0, 1.0], [3.0, 1.5]])
+
+    def scenario_view_with_limit_and_all_columns(self) -> None:
+        view = self.db.create_materialized_view(_name(), self.table().search(None).offset(1).limit(1))
+        _check(self.refreshed(view), [(2, "c")], "id", "text")
+
+    def scenario_view_of_a_compacted_table(self) -> None:
+        table = self.table()
+        table.add(pa.table({"id": [4], "text": ["g"]}))
+        view = self.db.create_materialized_view(_name(), table.search(None).select({"id": "id"}))
+        _check(self.refreshed(view), [(1,), (2,), (3,), (4,)], "id")
+        table.optimize()
+        table.delete("id = 1")
+        _check(self.refreshed(view), [(2,), (3,), (4,)], "id")
+
+    def scenario_opened_again(self) -> None:
+        table = self.db.open_table(self.table().name)
+        table.add_columns({"n": word_count})
+        _check(self.filled(self.db.open_table(table.name), "n"), [2, 1, 3])
+        table.drop_columns(["n"])
+        assert "n" not in self.db.open_table(table.name).schema.names
+        table.add_columns({"n": letter_count})
+        _check(self.filled(self.db.open_table(table.name), "n"), [2, 1, 3])
+        assert table.name in self.db.table_names(limit=10_000)
+        self.db.drop_table(table.name)
+        assert table.name not in self.db.table_names(limit=10_000)
+
     def scenario_column_of_a_view(self) -> None:
         view = self.db.create_materialized_view(
             _name(), self.table().search(None).select({"id": "id", "text": "text"})
@@ -249,7 +314,7 @@ def main(url: str, *wanted: str) -> int:
         except Exception:  # noqa: BLE001  # whatever happens is how this one ended
             failures += 1
             print(f"FAILED  {title}", flush=True)
-            traceback.print_exc()
+            traceback.print_exc(file=sys.stdout)
         else:
             print(f"passed  {title} ({monotonic() - began_at:.1f} s)", flush=True)
     print(f"geneva {geneva.__version__}: {failures} scenarios failed")

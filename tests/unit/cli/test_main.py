@@ -77,7 +77,7 @@ def test_the_server_gets_only_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp
     assert run("work", "--exit-with-stdin").exit_code == 0
     nothing = {"root": None, "exit_with_stdin": None}
     assert server.given == [
-        {**nothing, "root": tmp_path, "host": None, "port": 0, "with_worker": False},
+        {**nothing, "root": tmp_path, "host": None, "port": 0, "processes": None, "with_worker": False},
         {**nothing, "exit_with_stdin": True},
     ]
     assert server.ran == ["serve", "work"]

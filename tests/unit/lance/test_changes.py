@@ -75,6 +75,23 @@ def test_what_cannot_touch_inputs_changes_nothing(dataset: LanceDataset, harmles
     assert changes_of(dataset, harmless) == Changes()
 
 
+def test_without_stable_row_ids_updated_rows_are_others(tmp_path: Path) -> None:
+    """Nothing is left at their old addresses, so there is nothing to be said of those."""
+    rows = pa.table({"x": pa.array(range(20), pa.int64()), "y": pa.array(range(20), pa.int64())})
+    dataset = lance.write_dataset(rows, str(tmp_path / "foreign.lance"), max_rows_per_file=10)
+    assert changes_of(dataset, update("x", "x IN (4, 15)"), compact, append) == Changes()
+    assert not BitMap64(
+        lance.dataset(dataset.uri).to_table(with_row_id=True)["_rowid"].to_pylist()
+    ) & BitMap64([4, (1 << 32) + 5])
+
+
+def test_without_stable_row_ids_a_replaced_column_is_noticed(tmp_path: Path) -> None:
+    rows = pa.table({"x": pa.array(range(20), pa.int64()), "y": pa.array(range(20), pa.int64())})
+    dataset = lance.write_dataset(rows, str(tmp_path / "foreign.lance"), max_rows_per_file=10)
+    changes = changes_of(dataset, lambda dataset: replace_column(dataset, "x", 1))
+    assert changes.updated == BitMap64(range(1 << 32, (1 << 32) + 10))
+
+
 def test_updated_rows_are_found(dataset: LanceDataset) -> None:
     assert changes_of(dataset, update("x", "x IN (4, 15)")).updated == BitMap64([4, 15])
 

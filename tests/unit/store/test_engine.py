@@ -54,7 +54,7 @@ def test_a_file_is_in_wal_mode_with_foreign_keys(tmp_path: Path) -> None:
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
         }
-    assert answers == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 30_000}
+    assert answers == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 0}
     store.close()
 
 

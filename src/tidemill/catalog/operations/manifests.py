@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
+from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
 from tidemill.catalog.ports import ManifestCheck, TableFiles
 from tidemill.errors import InvalidInput
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
+SMALL_MANIFEST_BYTES: Final = 64 << 10
 MAX_U64: Final = (1 << 64) - 1
 STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
 FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
@@ -82,6 +84,8 @@ class StoredManifests:
     def check_content(self, table: Table, entry: VersionEntry) -> int:
         """Reads the staged manifest of somebody else and refuses what could hurt; returns its size."""
         size = self.get_size(replace(entry, manifest_size=self.find_size(entry)))
+        if size > SMALL_MANIFEST_BYTES:
+            may_take_time()
         content = self._files.read(entry.manifest_path)
         self._check(content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
         return size

@@ -75,7 +75,7 @@ class RegistrationOperations:
 
     def _check_readable(self, table: Table) -> None:
         """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""
-        found = self._manifests.find_all(table)
+        found = self._manifests.find_all(table).final
         if not found:
             raise InvalidInput("location", f"there is no Lance table at {table.location}")
         newest = max(found)

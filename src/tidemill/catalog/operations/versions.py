@@ -148,6 +148,8 @@ class VersionOperations:
         latest = self.find_latest(table)
         if latest is None:
             return []
+        if order is Order.DESCENDING and page == Page(limit=1):
+            return [latest]
         found = self._page(table, order, page)
         if page.limit is not None and page.limit <= FEW_VERSIONS:
             readable = [latest if version == latest else self._readable(version) for version in found]
@@ -238,13 +240,13 @@ class VersionOperations:
         """A crash may have left the manifest at its staged place."""
         if self._manifests.has(version.manifest_path):
             return version
+        may_take_time()
         return self._promote(version) if self._manifests.has(version.staged_path) else None
 
     def _promote(self, version: TableVersion) -> TableVersion:
         """Gives the staged manifest its final name; until that works, readers use the staged one."""
         if version.manifest_path == version.staged_path:
             return version
-        may_take_time()
         try:
             self._manifests.promote(version)
         except (OSError, Unavailable):

@@ -81,10 +81,10 @@ class IndexOperations:
         """Sorted by name; those still being built are only part of the newest version."""
         self._authorizer.require(caller, Permission.READ, ident)
         table = self._readable(ident, branch)
-        number = self._number(table, version)
-        built = self._indexes.list_all(table, number)
-        names = {index.name for index in built}
+        # Before the data: a build that ends between the two looks is then seen twice and not never.
         pending = [] if version is not None else self._pending(table)
+        built = self._indexes.list_all(table, self._number(table, version))
+        names = {index.name for index in built}
         waiting = [_pending_index(job, request) for job, request in pending if request.name not in names]
         return sorted([*built, *waiting], key=lambda index: index.name)
 
@@ -93,11 +93,10 @@ class IndexOperations:
     ) -> IndexStatistics:
         self._authorizer.require(caller, Permission.READ, ident)
         table = self._readable(ident, branch)
-        number = self._number(table, version)
+        pending = [] if version is not None else self._pending(table)
         try:
-            return self._indexes.statistics(table, number, name)
+            return self._indexes.statistics(table, self._number(table, version), name)
         except TableIndexNotFound:
-            pending = [] if version is not None else self._pending(table)
             for _, request in pending:
                 if request.name == name:
                     return IndexStatistics(request.index_type, 0, self._indexes.count_rows(table), 0)

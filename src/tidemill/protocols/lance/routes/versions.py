@@ -6,10 +6,12 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Page, TableVersion
 from tidemill.catalog.operations.versions import Order
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import branch_of, version_entry, version_json
@@ -29,6 +31,8 @@ def list_table_versions(call: Call) -> Response:
     token = call.query.get("page_token")
     if token and not (token.isascii() and token.isdigit() and len(token) < 20):
         raise InvalidInput("page_token", f"{token!r:.60} is not a token of this listing")
+    if order is Order.DESCENDING and not token and query_integer(call.query, "limit") == 1:
+        return _latest_version(call, ident, branch)
     found: dict[str, TableVersion] = {}
 
     def fetch(page: Page) -> list[str]:
@@ -41,6 +45,15 @@ def list_table_versions(call: Call) -> Response:
     return json_response(without_nulls({"versions": versions, "page_token": next_token}))
 
 
+def _latest_version(call: Call, ident: TableIdent, branch: str) -> Response:
+    """What every client asks for before it reads or writes; whether more follow is told by the number."""
+    page = Page(limit=1)
+    versions = call.operations.versions.list_versions(call.caller, ident, branch, Order.DESCENDING, page)
+    token = str(versions[0].version) if versions and versions[0].version > 1 else None
+    answer = {"versions": [version_json(version) for version in versions], "page_token": token}
+    return json_response(without_nulls(answer))
+
+
 def describe_table_version(call: Call) -> Response:
     ident, body = table_request(call)
     branch = branch_of(call, body)
@@ -49,7 +62,7 @@ def describe_table_version(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("POST", "/v1/table/{id}/version/create", create_table_version),
+    Route("POST", "/v1/table/{id}/version/create", create_table_version, is_quick=True),
     Route("POST", "/v1/table/{id}/version/list", list_table_versions, is_quick=True),
     Route("POST", "/v1/table/{id}/version/describe", describe_table_version, is_quick=True),
 )
