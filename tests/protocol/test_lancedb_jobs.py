@@ -13,6 +13,7 @@ from lancedb.remote.db import RemoteDBConnection
 from lancedb.remote.errors import HttpError
 from lancedb.remote.table import RemoteTable
 
+from tests.e2e.waiting import eventually
 from tests.protocol.remote import PATIENCE, database, docs, fill, new_name, numbers, values, wait_for_event
 from tests.protocol.wire import check_refusal
 
@@ -22,7 +23,6 @@ ROWS = 400
 
 
 def patient(x: float) -> float:
-    import time  # only what is inside a function travels with it
 
     time.sleep(0.05)
     return x + 1
@@ -43,8 +43,8 @@ def test_a_job_is_paused_and_goes_on(database: RemoteDBConnection, slow: RemoteT
     assert database.pause_job(job.id) == "pausing"
     wait_for_event(database, job.id, "pause_requested")
     assert job.status() == "running"
-    while database.pause_job(job.id) != "already_paused":
-        time.sleep(0.2)
+    job_id = job.id
+    eventually(lambda: database.pause_job(job_id) == "already_paused", "the job has stopped", 120)
     assert database.resume_job(job.id) == "resumed"
     assert database.resume_job(job.id) == "not_paused"
     assert job.wait(PATIENCE).rows_assigned == ROWS

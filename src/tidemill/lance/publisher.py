@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,11 +19,11 @@ from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import SOURCE_ROW_ID
 from tidemill.jobs.model.stages import ColumnFile, Published, ViewFragments
 from tidemill.lance.changes import field_ids, files_of
+from tidemill.lance.conflicts import pause
 from tidemill.lance.data import LanceTableData, is_retryable, translated
 from tidemill.lance.namespace import CommittingNamespace
 
 ATTEMPTS: Final = 60
-LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class LancePublisher:
@@ -57,7 +55,7 @@ class LancePublisher:
             version = self._try(table, dataset, operation, also(kept))
             if version is not None:
                 return Published(version, kept, orphans)
-            _pause(attempt)
+            pause(attempt)
         raise _too_busy(table)
 
     def update_view(
@@ -73,7 +71,7 @@ class LancePublisher:
             version = self._try(view, dataset, operation, also)
             if version is not None:
                 return version
-            _pause(attempt)
+            pause(attempt)
         raise _too_busy(view)
 
     def _try(
@@ -153,10 +151,6 @@ def _without(dataset: LanceDataset, stale: BitMap64 | None) -> tuple[list[Fragme
 
 def _distinct(sources: npt.NDArray[np.uint64]) -> BitMap64:
     return row_set(np.unique(sources))
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.01 * 2**attempt)))
 
 
 def _too_busy(table: Table) -> ConcurrentModification:

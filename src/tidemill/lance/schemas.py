@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,12 +18,12 @@ from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
-from tidemill.lance.data import is_retryable, translated
+from tidemill.lance.conflicts import is_conflict, pause
+from tidemill.lance.data import translated
 from tidemill.lance.filters import check_filter
 from tidemill.lance.namespace import CommittingNamespace
 
 ATTEMPTS: Final = 40
-LONGEST_PAUSE_SECONDS: Final = 0.5
 # What Lance says when values, not storage, are the reason.
 VALUE_PROBLEMS: Final = ("Invalid user input: ", "LanceError(Arrow): ", "Not supported: ")
 
@@ -126,15 +124,6 @@ def _blamed_on(field: str) -> Iterator[None]:
         if kind is None or is_conflict(error):
             raise
         raise InvalidInput(field, words.removeprefix(kind)[:300]) from error
-
-
-def is_conflict(error: Exception) -> bool:
-    """Whether another writer came first, so that the same change may succeed on what is there now."""
-    return is_retryable(error) or "Commit conflict" in str(error)
-
-
-def pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.005 * 2**attempt)))
 
 
 def _check_absent(ident: TableIdent, dataset: LanceDataset, names: Sequence[str]) -> None:

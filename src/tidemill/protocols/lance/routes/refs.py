@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page
 from tidemill.protocols.http.call import Call
@@ -34,18 +35,12 @@ def get_table_tag_version(call: Call) -> Response:
 
 
 def create_table_tag(call: Call) -> Response:
-    ident, body = table_request(call)
-    tag, version = body.required_text("tag"), body.required_integer("version", 1)
-    branch = body.text("branch") or MAIN_BRANCH
-    call.operations.refs.create_tag(call.caller, ident, tag, branch, version)
+    call.operations.refs.create_tag(call.caller, *_tagged(call))
     return json_response({})
 
 
 def update_table_tag(call: Call) -> Response:
-    ident, body = table_request(call)
-    tag, version = body.required_text("tag"), body.required_integer("version", 1)
-    branch = body.text("branch") or MAIN_BRANCH
-    call.operations.refs.update_tag(call.caller, ident, tag, branch, version)
+    call.operations.refs.update_tag(call.caller, *_tagged(call))
     return json_response({})
 
 
@@ -74,6 +69,13 @@ def delete_table_branch(call: Call) -> Response:
     ident, body = table_request(call)
     call.operations.refs.delete_branch(call.caller, ident, body.required_text("name"))
     return json_response({})
+
+
+def _tagged(call: Call) -> tuple[TableIdent, str, str, int]:
+    """The table, the tag, and the branch and version that it is to name."""
+    ident, body = table_request(call)
+    tag, version = body.required_text("tag"), body.required_integer("version", 1)
+    return ident, tag, body.text("branch") or MAIN_BRANCH, version
 
 
 def _page(call: Call, refs: Mapping[str, Ref]) -> tuple[dict[str, Ref], str | None]:
