@@ -282,3 +282,16 @@ def test_only_a_view_is_refreshed(untouched: TableOnWire, target: str, code: int
 def test_a_senseless_idempotency_key_is_refused(untouched: TableOnWire, key: str) -> None:
     answer = untouched.post("backfill_column", {"column": "declared"}, headers={"idempotency-key": key})
     check_refusal(answer, 400, 13, "idempotency-key")
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [("add_columns", column()), ("backfill_column", {"column": "size"})],
+)
+def test_another_branch_is_known_and_refused_with_the_reason(
+    table: TableOnWire, action: str, body: dict[str, Any]
+) -> None:
+    assert table.post("branches/create", {"name": "dev"}).status_code == 200
+    before = table.state()
+    check_refusal(table.post(action, {**body, "branch": "dev"}), 400, 13, "branch")
+    assert table.state() == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidemill.catalog.errors import BranchNotFound
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
@@ -47,9 +46,9 @@ REFRESH_KEYS: Final = ENVELOPE_KEYS | {
 }
 
 
-def backfill_request(table: TableIdent, fields: Fields) -> BackfillRequest:
+def backfill_request(call: Call, table: TableIdent, fields: Fields) -> BackfillRequest:
     fields.refuse_unknown(BACKFILL_KEYS)
-    require_main_branch(table, fields.text("branch"))
+    require_main_branch(call, table, fields.text("branch"))
     fields.integer("task_size", 1)
     _refuse_unserved(fields, "task_size", "cluster", "manifest")
     smallest, largest = fields.integer("min_checkpoint_size", 1), fields.integer("max_checkpoint_size", 1)
@@ -93,10 +92,11 @@ def _source_version(fields: Fields) -> int | None:
     return alias if version is None else version
 
 
-def require_main_branch(table: TableIdent, branch: str | None) -> None:
+def require_main_branch(call: Call, table: TableIdent, branch: str | None) -> None:
     """Other branches are not served yet; working on main instead would destroy what the caller protects."""
     if branch is not None and branch != MAIN_BRANCH:
-        raise BranchNotFound(table, branch)
+        call.operations.versions.get_branch(table, branch)
+        raise InvalidInput("branch", f"functions work on {MAIN_BRANCH} only so far, not on {branch!r:.60}")
 
 
 def idempotency_key(call: Call) -> str | None:

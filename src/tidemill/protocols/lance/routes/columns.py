@@ -44,7 +44,7 @@ def alter_table_add_columns(call: Call) -> Response:
         branch = branch_of(call, body)
         version = call.operations.schemas.add_columns(call.caller, ident, branch, new_columns(body))
         return json_response({"version": version})
-    require_main_branch(ident, body.text("branch"))
+    require_main_branch(call, ident, body.text("branch"))
     if body.has("function"):
         declaration = bound_columns(body, _function(call, body))
         version = call.operations.columns.declare(call.caller, ident, [declaration])
@@ -64,7 +64,7 @@ def _function(call: Call, body: Fields) -> RegisteredFunction:
 
 def alter_table_backfill_columns(call: Call) -> Response:
     ident, body = table_request(call)
-    request = backfill_request(ident, body)
+    request = backfill_request(call, ident, body)
     job = call.operations.jobs.submit_backfill(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

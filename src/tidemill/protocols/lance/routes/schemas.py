@@ -45,7 +45,7 @@ def alter_table_alter_columns(call: Call) -> Response:
 
 def _exchange_function(call: Call, ident: TableIdent, body: Fields) -> Response:
     """Another function for a column is no new version of its table, unless its metadata say which it is."""
-    require_main_branch(ident, branch_of(call, body))
+    require_main_branch(call, ident, branch_of(call, body))
     declared = as_declaration(body)
     geneva = geneva_exchange_of(declared)
     if geneva is not None:

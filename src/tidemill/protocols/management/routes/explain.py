@@ -17,7 +17,7 @@ from tidemill.protocols.management.mapping import backfill_plan_json, refresh_pl
 
 def explain_backfill(call: Call) -> Response:
     ident = table_of(call)
-    request = backfill_request(ident, read_object(call.body))
+    request = backfill_request(call, ident, read_object(call.body))
     return json_response(backfill_plan_json(call.operations.explain.backfill(call.caller, ident, request)))
 
 
