@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,8 @@ class Function:
 
     Without `parameters` a function takes the columns it is bound to, whichever these are. `arguments` are
     what the class of a SOURCE function is created with. `declared` is what its client said about it beyond
-    that, in the client's own words.
+    that, in the client's own words. A call may take `timeout_seconds`, if that is set. `blob_parameters` are
+    given as files to read from, not as bytes.
     """
 
     name: str
@@ -78,6 +80,8 @@ class Function:
     requirements: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     declared: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: float | None = None
+    blob_parameters: tuple[str, ...] = ()
 
     @property
     def value_type(self) -> pa.DataType:
@@ -166,7 +170,7 @@ def value_output(value_type: pa.DataType) -> pa.Schema:
 
 def encode_envelope(function: Function) -> bytes:
     """The form a function has on the wire and at rest."""
-    body = {
+    body: dict[str, Any] = {
         "format": ENVELOPE_FORMAT,
         "name": function.name,
         "digest": function.digest,
@@ -184,6 +188,10 @@ def encode_envelope(function: Function) -> bytes:
     }
     if function.declared:
         body["declared"] = dict(function.declared)
+    if function.timeout_seconds is not None:
+        body["timeout"] = function.timeout_seconds
+    if function.blob_parameters:
+        body["blobs"] = list(function.blob_parameters)
     return json.dumps(body, sort_keys=True).encode()
 
 
@@ -220,6 +228,8 @@ def decode_envelope(raw: bytes, field: str) -> Function:
         requirements=_texts(body, "requirements", field) if "requirements" in body else (),
         arguments=body.get("arguments") or {},
         declared=body.get("declared") or {},
+        timeout_seconds=_timeout(body, field),
+        blob_parameters=_texts(body, "blobs", field) if "blobs" in body else (),
     )
 
 
@@ -252,6 +262,16 @@ def _python(body: Mapping[str, Any], encoding: FunctionEncoding, field: str) -> 
     if encoding in {FunctionEncoding.GENEVA, FunctionEncoding.SQL}:
         return ""
     return _text(body, "python", field)
+
+
+def _timeout(body: Mapping[str, Any], field: str) -> float | None:
+    value = body.get("timeout")
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:
+        raise InvalidInput(f"{field}.timeout", "has to be a number of seconds greater than 0")
+    return float(value)
 
 
 def _texts(body: Mapping[str, Any], key: str, field: str) -> tuple[str, ...]:

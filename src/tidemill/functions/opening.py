@@ -1,22 +1,21 @@
-"""Functions opened in a Python worker, once per process, whatever they came encoded in."""
+"""Functions opened, once per process, whatever they came encoded in."""
 
 from __future__ import annotations
 
 import inspect
+import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from typing import Any, Final
 
 import cloudpickle
 import numpy as np
 import pyarrow as pa
-from packaging.requirements import Requirement
 
 from tidemill.catalog.model.functions import Function, FunctionEncoding, FunctionKind
-from tidemill.spark.geneva import load_envelope
+from tidemill.functions.geneva import load_envelope
 
 OPEN_FUNCTIONS: Final = 64
 
@@ -59,7 +58,6 @@ class _Code:
 @lru_cache(maxsize=OPEN_FUNCTIONS)
 def _open(code: _Code) -> OpenFunction:
     function = code.function
-    _check_requirements(function)
     match function.encoding:
         case FunctionEncoding.TIDEMILL:
             return OpenFunction(_prepared(cloudpickle.loads(function.payload)), function.kind)
@@ -86,25 +84,15 @@ def _defined(function: Function) -> Callable[..., Any]:
         raise RuntimeError(f"it asks for Python {function.python}; this worker has {here}")
     name = function.entrypoint or function.name
     namespace: dict[str, Any] = {"__name__": f"function_{name}"}
-    exec(compile(function.payload.decode(), f"<function {name}>", "exec"), namespace)
+    text, place = function.payload.decode(), f"<function {name}>"
+    # Tracebacks show the lines.
+    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+    exec(compile(text, place, "exec"), namespace)
     found: Any = namespace[name]
     if inspect.isclass(found):
         found = found(**function.arguments)
     call: Callable[..., Any] = found
     return call
-
-
-def _check_requirements(function: Function) -> None:
-    for text in function.requirements:
-        wanted = Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate():
-            continue
-        try:
-            found = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError as error:
-            raise RuntimeError(f"it needs {text}, and the worker's Python does not have it") from error
-        if not wanted.specifier.contains(found, prereleases=True):
-            raise RuntimeError(f"it needs {text}, and the worker's Python has {found}")
 
 
 def _opened_geneva(function: Function) -> OpenFunction:

@@ -1,0 +1,29 @@
+"""Environments: the packages and variables a function finds where it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Packages to install, in pip's notation, and variables to set; nothing means the worker's own."""
+
+    packages: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.packages and not self.variables
+
+    @property
+    def packages_digest(self) -> str:
+        """What an installation is known by: the same packages are installed once."""
+        return hashlib.sha256(json.dumps(sorted(self.packages)).encode()).hexdigest()
+
+
+OWN_ENVIRONMENT: Final = Environment()

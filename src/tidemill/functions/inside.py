@@ -1,0 +1,42 @@
+"""Functions called in this process: that of a task which trusts them, or a child made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidemill.catalog.model.functions import FunctionKind
+from tidemill.functions.attempts import Attempt
+from tidemill.functions.chunk_calls import ChunkCalls
+from tidemill.functions.failures import RAISED, failed
+from tidemill.functions.limits import Marks
+from tidemill.functions.opening import open_function
+from tidemill.functions.sweeps import Definition, Part, Rows, Sweeper
+from tidemill.functions.values import ValueCalls
+
+
+def opened(definition: Definition, marks: Marks) -> Sweeper:
+    """Runs the function's code for the first time; raises FunctionRaised if that fails."""
+    try:
+        function = open_function(definition.function)
+        if definition.function.kind is FunctionKind.CHUNKER:
+            return ChunkCalls(definition, function, marks)
+        return ValueCalls(definition, function, marks)
+    except RAISED as error:
+        raise failed(error, f"{definition.function.name} cannot be opened: ") from error
+
+
+class InsideSweeper:
+    """Opens a function in this process at its first use; several threads may use it at once."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+
+    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+        calls = opened(self._definition, Marks())
+        try:
+            yield from calls.sweep(rows, attempt)
+        except RAISED as error:
+            raise failed(error) from error
+
+    def close(self) -> None:
+        """An open function stays so, for the next task of the process."""

@@ -1,0 +1,94 @@
+"""A child at work: opens the function it is sent and goes over rows with it until nobody asks any more."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import asdict
+from threading import RLock
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.functions.blobs import BlobSource
+from tidemill.functions.failures import RAISED, FunctionRaised, failed
+from tidemill.functions.inside import opened
+from tidemill.functions.limits import Marks
+from tidemill.functions.sweeps import Rows, Sweeper
+from tidemill.functions.wire import Channel, Kind, Message, part_notes, read_attempt
+
+
+class RemoteSource:
+    """A blob that the task holds: it is asked for each piece."""
+
+    def __init__(self, server: Server, column: int, row: int) -> None:
+        self._server = server
+        self._place = {"column": column, "row": row}
+
+    def size(self) -> int:
+        return int(self._server.ask({**self._place, "offset": None, "length": 0}).notes["size"])
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self._server.ask({**self._place, "offset": offset, "length": length}).body)
+
+
+class Server:
+    """Answers the task's messages one after the other."""
+
+    def __init__(self, channel: Channel, marks: Marks) -> None:
+        self._channel = channel
+        self._marks = marks
+        # A function may read blobs in threads of its own.
+        self._lock = RLock()
+
+    def run(self) -> None:
+        try:
+            calls = self._opened(self._channel.receive())
+            while calls is not None:
+                self._sweep(calls, self._channel.receive())
+        except (EOFError, ConnectionError):
+            return
+
+    def ask(self, notes: dict[str, Any]) -> Message:
+        with self._lock:
+            self._channel.send(Kind.READ, notes)
+            answer = self._channel.receive()
+        if "error" in answer.notes:
+            raise OSError(answer.notes["error"])
+        return answer
+
+    def _opened(self, message: Message) -> Sweeper | None:
+        try:
+            # Written by the task, which is trusted; what comes back to it is never pickled.
+            calls = opened(pickle.loads(message.body), self._marks)
+        except RAISED as error:
+            self._tell(failed(error))
+            return None
+        self._channel.send(Kind.OPENED)
+        return calls
+
+    def _sweep(self, calls: Sweeper, message: Message) -> None:
+        try:
+            for part in calls.sweep(self._rows(message), read_attempt(message.notes["attempt"])):
+                with self._lock:
+                    self._channel.send_batch(Kind.PART, part_notes(part), part.values)
+        except RAISED as error:
+            self._tell(failed(error))
+            return
+        self._channel.send(Kind.DONE)
+
+    def _tell(self, raised: FunctionRaised) -> None:
+        self._channel.send(Kind.FAILED, asdict(raised.failure))
+
+    def _rows(self, message: Message) -> Rows:
+        batch = message.batch()
+        *inputs, row_ids = batch.columns
+        blobs = {number: self._sources(number, inputs[number]) for number in message.notes["blobs"]}
+        given = pa.RecordBatch.from_arrays(inputs, schema=pa.schema(list(batch.schema)[:-1]))
+        return Rows(given, row_ids.to_numpy(), blobs)
+
+    def _sources(self, column: int, present: pa.Array) -> Sequence[BlobSource | None]:
+        return [
+            RemoteSource(self, column, row) if is_present else None
+            for row, is_present in enumerate(present.to_pylist())
+        ]
