@@ -15,6 +15,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
+from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobKind, Lease, Part
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import JobStore
@@ -102,6 +103,12 @@ def a_job(**changes: Any) -> Job:
         "created_at": NOON + timedelta(seconds=number),
     }
     return Job(**(values | changes))
+
+
+def an_error(subject_id: UUID, row_id: int | None, **changes: Any) -> RowError:
+    values: dict[str, Any] = {"digest": "d", "job_id": "job-1", "is_skipped": True}
+    failure = RowFailure(row_id, "ValueError", f"row {row_id} is bad", "Traceback", 3)
+    return RowError(subject_id=subject_id, failure=failure, **(values | changes))
 
 
 def a_part(job_id: str, part: str, **changes: Any) -> Part:

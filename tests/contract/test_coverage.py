@@ -36,8 +36,9 @@ def test_nothing_is_covered_at_first(store: JobStore) -> None:
 def test_the_first_coverage_comes_back_as_revision_one(store: JobStore) -> None:
     subject = uuid4()
     rows = BitMap64([0, 5, 2**32, 2**40, 2**64 - 1]) | BitMap64(range(1_000, 9_000))
-    put(store, subject, Coverage(DIGEST, 7, rows))
-    assert found(store, subject) == Coverage(DIGEST, 7, rows, 1)
+    outdated = BitMap64([7, 2**40 + 1])
+    put(store, subject, Coverage(DIGEST, 7, rows, published=8, outdated=outdated))
+    assert found(store, subject) == Coverage(DIGEST, 7, rows, 1, 8, outdated)
 
 
 def test_an_empty_coverage_can_be_stored(store: JobStore) -> None:
@@ -49,8 +50,8 @@ def test_an_empty_coverage_can_be_stored(store: JobStore) -> None:
 def test_a_coverage_based_on_the_stored_one_replaces_it(store: JobStore) -> None:
     subject = uuid4()
     put(store, subject, Coverage(DIGEST, 1, BitMap64([1])))
-    put(store, subject, replace(found(store, subject), watermark=2, rows=BitMap64([2])))
-    assert found(store, subject) == Coverage(DIGEST, 2, BitMap64([2]), 2)
+    put(store, subject, replace(found(store, subject), watermark=2, rows=BitMap64([2]), published=5))
+    assert found(store, subject) == Coverage(DIGEST, 2, BitMap64([2]), 2, 5)
 
 
 @pytest.mark.parametrize("revision", [0, 1, 3])
@@ -98,3 +99,63 @@ def test_of_several_writers_from_one_revision_exactly_one_wins(store: JobStore, 
     assert len(winners) == 1
     assert all(isinstance(outcome, ConcurrentModification) for outcome in outcomes if outcome is not None)
     assert (found(store, subject).watermark, found(store, subject).revision) == (winners[0], revision + 1)
+
+
+def all_of(store: JobStore, subject_id: UUID) -> list[Coverage]:
+    with store.transaction() as tx:
+        return list(tx.coverage.list_of(subject_id))
+
+
+def test_the_coverages_of_a_subject_are_listed_by_digest(store: JobStore) -> None:
+    subject = uuid4()
+    for digest in ("b", "a", "B"):
+        put(store, subject, Coverage(digest, 1, BitMap64([1])))
+    put(store, uuid4(), Coverage("c"))
+    assert [coverage.digest for coverage in all_of(store, subject)] == ["B", "a", "b"]
+    assert all_of(store, uuid4()) == []
+
+
+def test_withdrawn_rows_stay_with_the_digest_that_made_them(store: JobStore) -> None:
+    subject, other = uuid4(), uuid4()
+    for digest in ("a", "b", "c"):
+        put(store, subject, Coverage(digest, 1, BitMap64([1, 2]), published=2, outdated=BitMap64([3, 2**40])))
+    put(store, other, Coverage("b", 1, BitMap64([1])))
+    with store.transaction() as tx:
+        tx.coverage.withdraw(subject, "a", BitMap64([2, 2**40, 9]))
+    assert all_of(store, subject) == [
+        Coverage("a", 1, BitMap64([1, 2]), 1, 2, BitMap64([3, 2**40])),
+        Coverage("b", 1, BitMap64([1]), 2, 2, BitMap64([3])),
+        Coverage("c", 1, BitMap64([1]), 2, 2, BitMap64([3])),
+    ]
+    assert all_of(store, other) == [Coverage("b", 1, BitMap64([1]), 1)]
+
+
+def test_a_coverage_without_withdrawn_rows_keeps_its_revision(store: JobStore) -> None:
+    subject = uuid4()
+    put(store, subject, Coverage("b", 1, BitMap64([1])))
+    with store.transaction() as tx:
+        tx.coverage.withdraw(subject, "a", BitMap64([2]))
+    assert all_of(store, subject) == [Coverage("b", 1, BitMap64([1]), 1)]
+
+
+def test_a_coverage_read_before_rows_were_withdrawn_is_refused(store: JobStore) -> None:
+    subject = uuid4()
+    put(store, subject, Coverage(DIGEST, 1, BitMap64([1])))
+    before = found(store, subject)
+    with store.transaction() as tx:
+        tx.coverage.withdraw(subject, "a", BitMap64([1]))
+    with pytest.raises(ConcurrentModification):
+        put(store, subject, before)
+
+
+def test_rows_withdrawn_at_the_same_time_are_all_gone(store: JobStore) -> None:
+    subject = uuid4()
+    put(store, subject, Coverage(DIGEST, 1, BitMap64(range(10))))
+
+    def withdraw(row: int) -> None:
+        with store.transaction() as tx:
+            tx.coverage.withdraw(subject, "new", BitMap64([row]))
+
+    outcomes = together(*(lambda row=row: withdraw(row) for row in range(8)))
+    assert [outcome for outcome in outcomes if outcome is not None] == []
+    assert found(store, subject) == Coverage(DIGEST, 1, BitMap64([8, 9]), 9)

@@ -7,11 +7,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
-from tests.contract.samples import a_column, a_view, stored_table
+from tests.contract.samples import a_column, a_version, a_view, an_error, stored_table
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
+from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewColumn, ViewKind
+from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewColumn, ViewKind, subject_of
 from tidemill.jobs.ports import JobStore
 
 
@@ -137,11 +139,52 @@ def test_a_removed_column_takes_its_coverage_along(store: JobStore) -> None:
 def test_a_column_gets_another_function_and_keeps_its_id(store: JobStore) -> None:
     table = stored_table(store, "shop", "orders")
     column = a_column(table.table_id, "caption")
-    changed = replace(column, function_digest=f"sha256:{'b' * 64}", inputs=("length",))
+    changed = replace(
+        column, function_digest=f"sha256:{'b' * 64}", inputs=("length",), has_auto_backfill=True
+    )
     with store.transaction() as tx:
         tx.derived.add_column(column)
         tx.derived.replace_function(changed)
         assert tx.derived.find_column(table.table_id, "caption") == changed
+
+
+def test_what_the_function_before_covered_stays_recorded(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    with store.transaction() as tx:
+        tx.derived.add_column(column)
+        tx.coverage.put(column.column_id, Coverage(column.function_digest, 3))
+        tx.derived.replace_function(replace(column, function_digest="sha256:new"))
+        assert tx.coverage.find(column.column_id, column.function_digest) is not None
+
+
+def test_the_columns_that_fill_themselves_are_those_of_all_tables(store: JobStore) -> None:
+    tables = [stored_table(store, "shop", name) for name in ("a", "b")]
+    automatic = [replace(a_column(table.table_id, "caption"), has_auto_backfill=True) for table in tables]
+    with store.transaction() as tx:
+        assert list(tx.derived.list_auto_columns()) == []
+        for column in (*automatic, a_column(tables[0].table_id, "other")):
+            tx.derived.add_column(column)
+        listed = tx.derived.list_auto_columns()
+    assert sorted(listed, key=lambda column: column.column_id) == sorted(
+        automatic, key=lambda column: column.column_id
+    )
+
+
+def test_a_removed_column_is_forgotten_on_every_branch(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    subjects = [subject_of(column.column_id, branch) for branch in (MAIN_BRANCH, "dev")]
+    with store.transaction() as tx:
+        tx.versions.add(a_version(table.table_id, 1, branch="dev"))
+        tx.derived.add_column(column)
+        for subject in subjects:
+            tx.coverage.put(subject, Coverage("d"))
+            tx.errors.settle(subject, BitMap64(), [an_error(subject, 1)])
+        tx.derived.remove_column(table.table_id, "caption")
+        for subject in subjects:
+            assert list(tx.coverage.list_of(subject)) == []
+            assert list(tx.errors.list_of(subject, None, 9)) == []
 
 
 def test_a_renamed_column_is_followed_by_what_reads_it(store: JobStore) -> None:

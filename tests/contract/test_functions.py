@@ -39,6 +39,16 @@ def test_registering_a_known_digest_again_changes_nothing(store: JobStore) -> No
         assert [item.function for item in tx.functions.list_registered()] == [function]
 
 
+def test_the_last_word_about_its_time_limit_counts(store: JobStore) -> None:
+    function = a_function("length")
+    with store.transaction() as tx:
+        tx.functions.add(function, "ada")
+        tx.functions.add(replace(function, timeout_seconds=2.5), "bob")
+        assert tx.functions.get(function.digest) == replace(function, timeout_seconds=2.5)
+        tx.functions.add(function, "ada")
+        assert tx.functions.get(function.digest) == function
+
+
 def test_getting_an_unknown_digest_is_refused(store: JobStore) -> None:
     with store.transaction() as tx, pytest.raises(FunctionNotFound):
         tx.functions.get("sha256:unknown")

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tests.contract.samples import NOON, a_job, claimed, lease_of, submitted
 from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, JobKind, Progress, RefreshRequest
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Failure,
+    JobFilter,
+    JobKind,
+    JobRequest,
+    PreviewRequest,
+    Progress,
+    RefreshRequest,
+    RowSelection,
+)
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import JobStore
 
+ENVIRONMENT = Environment(("numpy==2.0", "pillow"), {"B": "1", "A": "\u00e4"})
 REQUESTS = [
-    (JobKind.BACKFILL, BackfillRequest("caption", "a > 'x'", 3, 4, 5, 6, 7, 8, 9, 1.5)),
+    (JobKind.BACKFILL, BackfillRequest("caption")),
+    (
+        JobKind.BACKFILL,
+        BackfillRequest(
+            "caption",
+            branch="dev",
+            where="a > 'x'",
+            only=RowSelection.FAILED,
+            read_version=3,
+            concurrency=4,
+            num_frags=5,
+            commit_granularity=6,
+            checkpoint_size=7,
+            min_checkpoint_size=8,
+            max_checkpoint_size=9,
+            flush_interval_seconds=1.5,
+            intra_applier_concurrency=2,
+            task_size=1_000,
+            cluster="gpu",
+            environment=ENVIRONMENT,
+            on_error=ErrorPolicy(ErrorAction.SKIP, 3, 0.5, ("TimeoutError", "OSError"), 100, 0.25),
+        ),
+    ),
+    (JobKind.PREVIEW, PreviewRequest("caption", 5, "dev", "a > 1", "gpu", ENVIRONMENT)),
+    (JobKind.PREVIEW, PreviewRequest("caption", 5)),
     (JobKind.REFRESH, RefreshRequest(source_version=3, concurrency=2, max_rows_per_fragment=9, is_full=True)),
 ]
 
 
+def listed(store: JobStore, **wanted: Any) -> list[str]:
+    with store.transaction() as tx:
+        return [job.job_id for job in tx.jobs.list_recent(None, 10, JobFilter(**wanted))]
+
+
 @pytest.mark.parametrize(("kind", "request_"), REQUESTS)
-def test_a_job_comes_back_as_it_was_added(
-    store: JobStore, kind: JobKind, request_: BackfillRequest | RefreshRequest
-) -> None:
+def test_a_job_comes_back_as_it_was_added(store: JobStore, kind: JobKind, request_: JobRequest) -> None:
     job = a_job(
         kind=kind,
         request=request_,
         idempotency_key="key",
+        cluster="gpu",
         updated_at=NOON,
         progress=Progress(total=9, done=3),
         result={"rows": [1, 2]},
@@ -91,6 +133,32 @@ def test_recent_jobs_are_listed_newest_first_in_pages(store: JobStore) -> None:
         first = [job.job_id for job in tx.jobs.list_recent(None, 3)]
         second = [job.job_id for job in tx.jobs.list_recent(first[-1], 3)]
     assert first + second == newest_first
+
+
+def test_recent_jobs_are_listed_by_what_they_are_about(store: JobStore) -> None:
+    table_id, subject_id = uuid4(), uuid4()
+    done = submitted(store, table_id=table_id, subject_id=subject_id, state=JobState.DONE)
+    failed = submitted(store, table_id=table_id, subject_id=subject_id, state=JobState.FAILED)
+    preview = submitted(store, table_id=table_id, kind=JobKind.PREVIEW, request=PreviewRequest("caption", 5))
+    other = submitted(store, state=JobState.DONE)
+    assert listed(store) == [other.job_id, preview.job_id, failed.job_id, done.job_id]
+    assert listed(store, table_id=table_id) == [preview.job_id, failed.job_id, done.job_id]
+    assert listed(store, subject_id=subject_id) == [failed.job_id, done.job_id]
+    assert listed(store, kind=JobKind.PREVIEW) == [preview.job_id]
+    assert listed(store, state=JobState.DONE) == [other.job_id, done.job_id]
+    assert listed(store, table_id=table_id, state=JobState.DONE) == [done.job_id]
+    assert listed(store, table_id=uuid4()) == []
+
+
+def test_a_filtered_list_has_pages_too(store: JobStore) -> None:
+    table_id = uuid4()
+    wanted = []
+    for _ in range(4):
+        wanted.append(submitted(store, table_id=table_id).job_id)
+        submitted(store)
+    with store.transaction() as tx:
+        page = [job.job_id for job in tx.jobs.list_recent(wanted[3], 2, JobFilter(table_id))]
+    assert page == [wanted[2], wanted[1]]
 
 
 def test_cancelling_a_queued_job_ends_it_at_once(store: JobStore) -> None:

@@ -49,6 +49,27 @@ def test_of_equally_old_jobs_the_lower_id_is_claimed_first(store: JobStore) -> N
     assert [claimed(store).job_id, claimed(store).job_id] == [first.job_id, second.job_id]
 
 
+def test_a_cluster_claims_its_own_jobs_only(store: JobStore) -> None:
+    on_gpu, anywhere = submitted(store, cluster="gpu"), submitted(store)
+    assert claimed(store).job_id == anywhere.job_id
+    with store.transaction() as tx:
+        assert tx.leases.claim("worker", LONG) is None
+        assert tx.leases.claim("worker", LONG, "GPU") is None
+        claimed_there = tx.leases.claim("worker", LONG, "gpu")
+    assert claimed_there is not None
+    assert (claimed_there.job_id, claimed_there.cluster) == (on_gpu.job_id, "gpu")
+
+
+def test_a_job_whose_lease_ran_out_stays_with_its_cluster(store: JobStore) -> None:
+    job = submitted(store, cluster="gpu")
+    for expected in (job.job_id, job.job_id):
+        with store.transaction() as tx:
+            assert tx.leases.claim("worker", LONG) is None
+            taken = tx.leases.claim("worker", NOTHING, "gpu")
+        assert taken is not None
+        assert taken.job_id == expected
+
+
 def test_a_job_under_a_lease_is_not_claimed_again(store: JobStore) -> None:
     submitted(store)
     claimed(store)

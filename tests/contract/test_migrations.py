@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, select
+from pyroaring import BitMap64
+from sqlalchemy import Connection, Engine, Inspector, create_engine, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, TypeDecorator, TypeEngine, Uuid
 
 from tests.contract.samples import a_namespace
 from tidemill.errors import Unavailable
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.jobs import BackfillRequest
 from tidemill.store.engine import open_store
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
-from tidemill.store.schema import functions, metadata, schema_migrations
+from tidemill.store.schema import ROOT_ID, coverage, functions, metadata, schema_migrations
 
 INDEXES = {
     "functions_version",
     "jobs_active_subject",
     "jobs_idempotency",
+    "jobs_in_state",
+    "jobs_of_kind",
+    "jobs_of_subject",
+    "jobs_of_table",
     "jobs_waiting",
     "materialized_views_source",
 }
@@ -123,6 +132,46 @@ def test_what_was_there_before_jobs_could_be_paused_is_kept(new_url: str, engine
         query = select(functions.c.digest, functions.c.version).order_by("digest")
         found = {row.digest: row.version for row in connection.execute(query)}
     assert found == {"a": 1, "b": 2, "c": 3, "d": 1}
+
+
+def test_what_was_there_before_clusters_is_kept(new_url: str, engine: Engine) -> None:
+    # As the code of that time wrote them.
+    request = '{"column": "caption", "where": null, "read_version": 3, "concurrency": null}'
+    subject = "00000000000000000000000000000001"
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[:4])
+        connection.exec_driver_sql(
+            "INSERT INTO jobs (job_id, kind, table_id, table_levels, subject_id, request, state,"
+            " submitted_by, epoch, created_at, updated_at, progress, event_count, part_count) VALUES"
+            f" ('j', 'backfill', '{subject}', '[\"t\"]', '{subject}', '{request}', 'QUEUED',"
+            " 'ada', 0, 1, 1, '{}', 0, 0)"
+        )
+        connection.exec_driver_sql(
+            f"INSERT INTO tables VALUES ('{subject}', '{ROOT_ID.hex}', 't', 'l', 'table', '{{}}')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO computed_columns (column_id, table_id, name, function_digest, inputs)"
+            f" VALUES ('{subject}', '{subject}', 'caption', 'd', '[]')"
+        )
+        connection.execute(
+            insert(coverage).values(
+                subject_id=UUID(subject),
+                digest="d",
+                watermark=7,
+                revision=2,
+                row_ids=BitMap64([1]).serialize(),
+            )
+        )
+    store = open_store(new_url)
+    with store.transaction() as tx:
+        claimed = tx.leases.claim("worker", timedelta(0))
+        found = tx.coverage.find(UUID(subject), "d")
+        (column,) = tx.derived.list_columns(UUID(subject))
+    store.close()
+    assert claimed is not None
+    assert claimed.request == BackfillRequest("caption", read_version=3)
+    assert found == Coverage("d", 7, BitMap64([1]), 2, published=7)
+    assert not column.has_auto_backfill
 
 
 def columns(migrated: Inspector, table: str) -> dict[str, tuple[type, bool]]:

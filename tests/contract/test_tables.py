@@ -19,6 +19,7 @@ from tests.contract.samples import (
     a_table,
     a_version,
     a_view,
+    an_error,
     claimed,
     ident,
     lease_of,
@@ -32,6 +33,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import JobStore
 
@@ -148,13 +150,15 @@ def test_removing_a_table_that_is_gone_already_is_fine(store: JobStore) -> None:
 def test_a_removed_table_takes_its_versions_and_derived_things_along(store: JobStore) -> None:
     table, source = stored_table(store, "shop", "view"), stored_table(store, "shop", "source")
     column, view = a_column(table.table_id, "caption"), a_view(table.table_id, source.table_id)
+    on_branch = subject_of(column.column_id, "dev")
     with store.transaction() as tx:
         tx.versions.add(a_version(table.table_id, 1))
         tx.versions.add(a_version(table.table_id, 1, branch="dev"))
         tx.derived.add_column(column)
         tx.derived.add_view(view)
-        for subject in (column.column_id, view.view_id, source.table_id):
+        for subject in (column.column_id, view.view_id, source.table_id, on_branch):
             tx.coverage.put(subject, Coverage("d", 1, BitMap64([1])))
+            tx.errors.settle(subject, BitMap64(), [an_error(subject, 1)])
     with store.transaction() as tx:
         tx.tables.remove(table.table_id)
     with store.transaction() as tx:
@@ -162,9 +166,11 @@ def test_a_removed_table_takes_its_versions_and_derived_things_along(store: JobS
         assert tx.versions.find_latest(table.table_id, "dev") is None
         assert tx.derived.find_column(table.table_id, "caption") is None
         assert tx.derived.find_view(view.view_id) is None
-        assert tx.coverage.find(column.column_id, "d") is None
-        assert tx.coverage.find(view.view_id, "d") is None
+        for subject in (column.column_id, view.view_id, on_branch):
+            assert tx.coverage.find(subject, "d") is None
+            assert list(tx.errors.list_of(subject, None, 9)) == []
         assert tx.coverage.find(source.table_id, "d") is not None
+        assert len(tx.errors.list_of(source.table_id, None, 9)) == 1
 
 
 def test_a_view_outlives_its_source(store: JobStore) -> None:

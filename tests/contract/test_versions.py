@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from pyroaring import BitMap64
 
-from tests.contract.samples import a_version, stored_table
+from tests.contract.samples import a_column, a_version, a_view, an_error, stored_table
 from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.ports import JobStore
 
 
@@ -109,3 +112,74 @@ def test_a_text_no_database_can_hold_is_refused_or_comes_back_whole(store: JobSt
         found = tx.versions.find(table.table_id, MAIN_BRANCH, 1)
     assert found is not None
     assert found.manifest_path == "a\x00b"
+
+
+def a_stored_column(store: JobStore) -> tuple[UUID, UUID]:
+    """The ids of a table and of a column that is computed in it."""
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    with store.transaction() as tx:
+        tx.derived.add_column(column)
+    return table.table_id, column.column_id
+
+
+def digests(store: JobStore, subject_id: UUID) -> list[str]:
+    with store.transaction() as tx:
+        return [coverage.digest for coverage in tx.coverage.list_of(subject_id)]
+
+
+@pytest.mark.parametrize("branch", [MAIN_BRANCH, "dev"])
+def test_results_from_or_in_lost_versions_are_forgotten_on_their_branch(store: JobStore, branch: str) -> None:
+    table_id, column_id = a_stored_column(store)
+    subjects = {name: subject_of(column_id, name) for name in (MAIN_BRANCH, "dev")}
+    with store.transaction() as tx:
+        for subject in subjects.values():
+            tx.coverage.put(subject, Coverage("early", 4, published=4))
+            tx.coverage.put(subject, Coverage("held", 4, published=5))
+            tx.coverage.put(subject, Coverage("read", 5))
+        tx.versions.forget_results(table_id, branch, 5)
+    kept = subjects.pop(branch)
+    (other,) = subjects.values()
+    assert digests(store, kept) == ["early"]
+    assert digests(store, other) == ["early", "held", "read"]
+
+
+def test_errors_are_forgotten_with_the_coverage_they_belong_to(store: JobStore) -> None:
+    table_id, column_id = a_stored_column(store)
+    with store.transaction() as tx:
+        for row_id, (digest, watermark) in enumerate({"early": 4, "late": 5}.items()):
+            tx.coverage.put(column_id, Coverage(digest, watermark))
+            tx.errors.settle(column_id, BitMap64(), [an_error(column_id, row_id, digest=digest)])
+        tx.versions.forget_results(table_id, MAIN_BRANCH, 5)
+        assert [error.digest for error in tx.errors.list_of(column_id, None, 9)] == ["early"]
+
+
+def test_views_are_made_from_main_and_judged_by_what_they_read(store: JobStore) -> None:
+    view, source = stored_table(store, "shop", "view"), stored_table(store, "shop", "source")
+    with store.transaction() as tx:
+        tx.derived.add_view(a_view(view.table_id, source.table_id))
+        tx.coverage.put(view.table_id, Coverage("early", 4, published=9))
+        tx.coverage.put(view.table_id, Coverage("late", 5))
+        tx.versions.forget_results(source.table_id, "dev", 5)
+    assert digests(store, view.table_id) == ["early", "late"]
+    with store.transaction() as tx:
+        tx.versions.forget_results(source.table_id, MAIN_BRANCH, 5)
+    assert digests(store, view.table_id) == ["early"]
+
+
+def test_a_removed_branch_takes_along_what_its_columns_hold(store: JobStore) -> None:
+    table_id, column_id = a_stored_column(store)
+    on_branch = subject_of(column_id, "dev")
+    with store.transaction() as tx:
+        tx.versions.add(a_version(table_id, 1))
+        tx.versions.add(a_version(table_id, 1, branch="dev"))
+        for subject in (column_id, on_branch):
+            tx.coverage.put(subject, Coverage("d", 1))
+            tx.errors.settle(subject, BitMap64(), [an_error(subject, 1)])
+        tx.versions.remove_branch(table_id, "dev")
+        assert tx.versions.find_latest(table_id, "dev") is None
+        assert tx.versions.find_latest(table_id, MAIN_BRANCH) is not None
+        assert list(tx.errors.list_of(on_branch, None, 9)) == []
+        assert len(tx.errors.list_of(column_id, None, 9)) == 1
+    assert digests(store, on_branch) == []
+    assert digests(store, column_id) == ["d"]

@@ -111,10 +111,14 @@ class VersionRepository(Protocol):
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None: ...
 
-    def remove_branch(self, table_id: UUID, branch: str) -> None: ...
+    def remove_branch(self, table_id: UUID, branch: str) -> None:
+        """Removes the versions of the branch, and what is known of the values its columns have there."""
 
-    def forget_results(self, table_id: UUID, version: int) -> None:
-        """Forgets what is known to be computed from this version of the table, or from a later one."""
+    def forget_results(self, table_id: UUID, branch: str, version: int) -> None:
+        """Forgets what is known to be computed from this version of the branch or a later one, or held by it.
+
+        Views are made from main.
+        """
 
 
 class FunctionRepository(Protocol):

@@ -29,6 +29,22 @@ class MillisecondTime(TypeDecorator[datetime]):
         return None if value is None else from_milliseconds(value)
 
 
+class RowId(TypeDecorator[int]):
+    """An unsigned id of a row in a signed column: what is above the largest signed number becomes negative.
+
+    Such ids sort before all others; rows are numbered from 0 on, so that none that large is met in practice.
+    """
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        return value if value is None or value <= MAX_BIGINT else value - 2**64
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> int | None:
+        return None if value is None else int(value) % 2**64
+
+
 class JsonText(TypeDecorator[Any]):
     """A JSON value kept as text; None is SQL NULL."""
 

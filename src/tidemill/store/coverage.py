@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from pyroaring import BitMap64
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.store.schema import coverage as rows
+from tidemill.store.schema import coverage as stored
 
 
 class SqlCoverageRepository:
@@ -18,11 +21,19 @@ class SqlCoverageRepository:
         self._connection = connection
 
     def find(self, subject_id: UUID, digest: str) -> Coverage | None:
-        query = select(rows).where(rows.c.subject_id == subject_id, rows.c.digest == digest)
+        query = select(stored).where(stored.c.subject_id == subject_id, stored.c.digest == digest)
         row = self._connection.execute(query).first()
-        if row is None:
-            return None
-        return Coverage(row.digest, row.watermark, BitMap64.deserialize(row.row_ids), row.revision)
+        return None if row is None else _coverage(row)
+
+    def list_of(self, subject_id: UUID) -> Sequence[Coverage]:
+        query = select(stored).where(stored.c.subject_id == subject_id).order_by(stored.c.digest)
+        return [_coverage(row) for row in self._connection.execute(query)]
+
+    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
+        for other in self._locked_others(subject_id, digest):
+            if not other.held.isdisjoint(rows):
+                left = replace(other, rows=other.rows - rows, outdated=other.outdated - rows)
+                self._update(subject_id, left)
 
     def put(self, subject_id: UUID, coverage: Coverage) -> None:
         if coverage.revision == 0:
@@ -37,27 +48,54 @@ class SqlCoverageRepository:
             "watermark": coverage.watermark,
             "revision": 1,
             "row_ids": _packed(coverage.rows),
+            "published": coverage.published,
+            "outdated_row_ids": _packed(coverage.outdated),
         }
         try:
             with self._connection.begin_nested():
-                self._connection.execute(insert(rows).values(row))
+                self._connection.execute(insert(stored).values(row))
         except IntegrityError as error:
             raise _changed(subject_id, coverage) from error
 
     def _update(self, subject_id: UUID, coverage: Coverage) -> None:
         changed = self._connection.execute(
-            update(rows)
+            update(stored)
             .where(
-                rows.c.subject_id == subject_id,
-                rows.c.digest == coverage.digest,
-                rows.c.revision == coverage.revision,
+                stored.c.subject_id == subject_id,
+                stored.c.digest == coverage.digest,
+                stored.c.revision == coverage.revision,
             )
             .values(
-                watermark=coverage.watermark, revision=coverage.revision + 1, row_ids=_packed(coverage.rows)
+                watermark=coverage.watermark,
+                revision=coverage.revision + 1,
+                row_ids=_packed(coverage.rows),
+                published=coverage.published,
+                outdated_row_ids=_packed(coverage.outdated),
             )
         )
         if not changed.rowcount:
             raise _changed(subject_id, coverage)
+
+    def _locked_others(self, subject_id: UUID, digest: str) -> list[Coverage]:
+        """Locked, and in one order for all: what is read here is still there when it is written."""
+        query = (
+            select(stored)
+            .where(stored.c.subject_id == subject_id, stored.c.digest != digest)
+            .order_by(stored.c.digest)
+            .with_for_update()
+        )
+        return [_coverage(row) for row in self._connection.execute(query)]
+
+
+def _coverage(row: Row[Any]) -> Coverage:
+    return Coverage(
+        digest=row.digest,
+        watermark=row.watermark,
+        rows=BitMap64.deserialize(row.row_ids),
+        revision=row.revision,
+        published=row.published,
+        outdated=BitMap64() if row.outdated_row_ids is None else BitMap64.deserialize(row.outdated_row_ids),
+    )
 
 
 def _packed(row_ids: BitMap64) -> bytes:

@@ -20,9 +20,11 @@ from tidemill.jobs.model.derived import (
     SourceQuery,
     ViewColumn,
     ViewKind,
+    subject_of,
 )
 from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.schema import computed_columns, coverage, materialized_views
+from tidemill.store.schema import computed_columns, materialized_views
+from tidemill.store.subjects import branches_of, forget_subjects
 
 
 class SqlDerivedRepository:
@@ -44,9 +46,15 @@ class SqlDerivedRepository:
         )
         return [_column(row) for row in self._connection.execute(query)]
 
+    def list_auto_columns(self) -> Sequence[ComputedColumn]:
+        query = (
+            select(computed_columns)
+            .where(computed_columns.c.has_auto_backfill)
+            .order_by(computed_columns.c.table_id, computed_columns.c.name)
+        )
+        return [_column(row) for row in self._connection.execute(query)]
+
     def replace_function(self, column: ComputedColumn) -> None:
-        # Whatever was covered is about to be overwritten, also for a function that comes back later.
-        self._connection.execute(delete(coverage).where(coverage.c.subject_id == column.column_id))
         self._update_column(column)
 
     def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
@@ -58,7 +66,9 @@ class SqlDerivedRepository:
     def remove_column(self, table_id: UUID, name: str) -> None:
         column = self.find_column(table_id, name)
         if column is not None:
-            self._connection.execute(delete(coverage).where(coverage.c.subject_id == column.column_id))
+            branches = branches_of(self._connection, table_id)
+            subjects = (subject_of(column.column_id, branch) for branch in branches)
+            forget_subjects(self._connection, subjects)
             self._connection.execute(
                 delete(computed_columns).where(computed_columns.c.column_id == column.column_id)
             )
@@ -121,6 +131,7 @@ def _column_values(column: ComputedColumn) -> dict[str, Any]:
         "function_digest": column.function_digest,
         "inputs": list(column.inputs),
         "siblings": [asdict(output) for output in column.siblings],
+        "has_auto_backfill": column.has_auto_backfill,
     }
 
 
@@ -132,6 +143,7 @@ def _column(row: Row[Any]) -> ComputedColumn:
         function_digest=row.function_digest,
         inputs=tuple(row.inputs),
         siblings=tuple(ColumnOutput(**output) for output in row.siblings),
+        has_auto_backfill=row.has_auto_backfill,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -19,8 +20,10 @@ class SqlFunctionRepository:
         self._connection = connection
 
     def add(self, function: Function, registered_by: str) -> None:
-        if self._find_envelope(function.digest) is not None:
+        known = self._find_envelope(function.digest)
+        if known is not None:
             self._list_again(function.digest)
+            self._limit(decode_envelope(known, "function"), function.timeout_seconds)
             return
         latest = select(func.coalesce(func.max(functions.c.version), 0)).where(
             functions.c.name == function.name
@@ -70,6 +73,14 @@ class SqlFunctionRepository:
             .where(functions.c.digest == digest, functions.c.dropped_at.is_not(None))
             .values(dropped_at=None)
         )
+
+    def _limit(self, known: Function, timeout_seconds: float | None) -> None:
+        """How long a call may take is no part of what a function computes: the last word counts."""
+        if known.timeout_seconds != timeout_seconds:
+            envelope = encode_envelope(replace(known, timeout_seconds=timeout_seconds))
+            self._connection.execute(
+                update(functions).where(functions.c.digest == known.digest).values(envelope=envelope)
+            )
 
     def _find_envelope(self, digest: str) -> bytes | None:
         return self._connection.scalar(select(functions.c.envelope).where(functions.c.digest == digest))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     Failure,
@@ -16,18 +17,22 @@ from tidemill.jobs.model.jobs import (
     Job,
     JobKind,
     JobRequest,
+    PreviewRequest,
     Progress,
     RefreshRequest,
+    RowSelection,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.store.columns import DatabaseTime
+from tidemill.store.environments import environment_of
 
-ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure)
+ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure | ErrorPolicy)
 
 REQUESTS: Final[Mapping[JobKind, type[JobRequest]]] = {
     JobKind.BACKFILL: BackfillRequest,
     JobKind.REFRESH: RefreshRequest,
     JobKind.INDEX: IndexRequest,
+    JobKind.PREVIEW: PreviewRequest,
 }
 
 
@@ -41,6 +46,7 @@ def job_values(job: Job) -> dict[str, Any]:
         "request": asdict(job.request),
         "submitted_by": job.submitted_by,
         "idempotency_key": job.idempotency_key,
+        "cluster": job.cluster,
         "epoch": job.epoch,
         "attempt": job.attempt,
         "owner": job.owner,
@@ -79,11 +85,12 @@ def job_of(row: Row[Any]) -> Job:
         table_id=row.table_id,
         table=TableIdent(NamespacePath(tuple(namespace)), name),
         subject_id=row.subject_id,
-        request=_value(REQUESTS[kind], row.request),
+        request=_request(REQUESTS[kind], row.request),
         state=JobState(row.state),
         submitted_by=row.submitted_by,
         created_at=row.created_at,
         idempotency_key=row.idempotency_key,
+        cluster=row.cluster,
         epoch=row.epoch,
         attempt=row.attempt,
         owner=row.owner,
@@ -99,7 +106,25 @@ def job_of(row: Row[Any]) -> Job:
     )
 
 
+def _request(kind: type[JobRequest], stored: Mapping[str, Any]) -> JobRequest:
+    nested = {name: read(stored[name]) for name, read in NESTED.items() if stored.get(name) is not None}
+    return _value(kind, {**stored, **nested})
+
+
+def _error_policy(stored: Mapping[str, Any]) -> ErrorPolicy:
+    policy = _value(ErrorPolicy, stored)
+    return replace(policy, action=ErrorAction(policy.action), retry_on=tuple(policy.retry_on))
+
+
 def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:
     # A newer server may have written fields that this code does not know yet.
     known = {field.name for field in fields(kind)}
     return kind(**{name: value for name, value in stored.items() if name in known})
+
+
+NESTED: Final[Mapping[str, Callable[[Any], object]]] = {
+    "only": RowSelection,
+    "environment": environment_of,
+    "on_error": _error_policy,
+}
+"""Fields of requests that JSON alone does not bring back as they were."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, update
@@ -11,11 +12,13 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.jobs import IndexRequest, Job
+from tidemill.jobs.model.jobs import IndexRequest, Job, JobFilter
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.job_rows import job_of, job_values
 from tidemill.store.schema import jobs
+
+ANY: Final = JobFilter()
 
 
 class SqlJobRepository:
@@ -43,8 +46,8 @@ class SqlJobRepository:
     def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None:
         return self._find(jobs.c.submitted_by == submitted_by, jobs.c.idempotency_key == idempotency_key)
 
-    def list_recent(self, before: str | None, limit: int) -> Sequence[Job]:
-        query = select(jobs).order_by(jobs.c.job_id.desc()).limit(limit)
+    def list_recent(self, before: str | None, limit: int, wanted: JobFilter = ANY) -> Sequence[Job]:
+        query = select(jobs).where(*_is_wanted(wanted)).order_by(jobs.c.job_id.desc()).limit(limit)
         if before is not None:
             query = query.where(jobs.c.job_id < before)
         return [job_of(row) for row in self._connection.execute(query)]
@@ -104,6 +107,13 @@ class SqlJobRepository:
     def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
         row = self._connection.execute(select(jobs).where(*conditions)).first()
         return None if row is None else job_of(row)
+
+
+def _is_wanted(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    for field in fields(wanted):
+        value = getattr(wanted, field.name)
+        if value is not None:
+            yield jobs.c[field.name] == value
 
 
 def _subject(job: Job) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, update
 
 from tidemill.jobs.errors import InvalidJobTransition, LeaseLost
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.jobs import Job, Lease, Progress
 from tidemill.jobs.model.state import JobState
 from tidemill.store.columns import DatabaseTime, in_milliseconds
@@ -19,11 +20,11 @@ class SqlJobLeases:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def claim(self, owner: str, duration: timedelta) -> Job | None:
+    def claim(self, owner: str, duration: timedelta, cluster: str = DEFAULT_CLUSTER) -> Job | None:
         has_run_out = and_(jobs.c.state == JobState.RUNNING, jobs.c.lease_until_at <= DatabaseTime())
         oldest = (
             select(jobs.c.job_id)
-            .where(or_(jobs.c.state == JobState.QUEUED, has_run_out))
+            .where(jobs.c.cluster == cluster, or_(jobs.c.state == JobState.QUEUED, has_run_out))
             .order_by(jobs.c.created_at, jobs.c.job_id)
             .limit(1)
             .with_for_update(skip_locked=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -41,3 +42,11 @@ class SqlPartLedger:
             Part(row.job_id, row.part, row.epoch, row.table_id, row.version, row.row_ids)
             for row in self._connection.execute(query)
         ]
+
+    def versions_of(self, subject_id: UUID, above: int) -> frozenset[int]:
+        query = (
+            select(job_parts.c.version)
+            .join(jobs, jobs.c.job_id == job_parts.c.job_id)
+            .where(jobs.c.subject_id == subject_id, job_parts.c.version > above)
+        )
+        return frozenset(self._connection.scalars(query))

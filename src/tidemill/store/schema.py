@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text, Uuid
 
-from tidemill.store.columns import JsonText, MillisecondTime
+from tidemill.store.columns import JsonText, MillisecondTime, RowId
 
 # The root has a row of its own: a NULL parent would escape the unique key on (parent, name).
 ROOT_ID: Final = UUID(int=0)
@@ -76,6 +76,7 @@ computed_columns: Final = Table(
     Column("function_digest", Text, nullable=False),
     Column("inputs", JsonText, nullable=False),
     Column("siblings", JsonText, nullable=False),
+    Column("has_auto_backfill", Boolean, nullable=False),
 )
 
 materialized_views: Final = Table(
@@ -103,6 +104,32 @@ coverage: Final = Table(
     Column("watermark", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("row_ids", LargeBinary, nullable=False),
+    Column("published", BigInteger, nullable=False),
+    # None in rows from before it was kept.
+    Column("outdated_row_ids", LargeBinary),
+)
+
+row_errors: Final = Table(
+    "row_errors",
+    metadata,
+    Column("subject_id", Uuid, primary_key=True),
+    Column("row_id", RowId, primary_key=True, autoincrement=False),
+    Column("digest", Text, nullable=False),
+    Column("job_id", Text, nullable=False),
+    Column("exception", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("traceback", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("is_skipped", Boolean, nullable=False),
+    Column("at", MillisecondTime, nullable=False),
+)
+
+environments: Final = Table(
+    "environments",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("packages", JsonText, nullable=False),
+    Column("variables", JsonText, nullable=False),
 )
 
 jobs: Final = Table(
@@ -117,6 +144,7 @@ jobs: Final = Table(
     Column("state", Text, nullable=False),
     Column("submitted_by", Text, nullable=False),
     Column("idempotency_key", Text),
+    Column("cluster", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("attempt", BigInteger, nullable=False),
     Column("owner", Text),

@@ -36,13 +36,13 @@ from tidemill.store.prepared import Prepared
 from tidemill.store.schema import (
     ROOT_ID,
     computed_columns,
-    coverage,
     jobs,
     materialized_views,
     namespaces,
     table_versions,
     tables,
 )
+from tidemill.store.subjects import branches_of, column_subjects, forget_subjects
 
 
 class SqlTableRepository:
@@ -191,10 +191,9 @@ class SqlTableRepository:
             select(tables.c.table_id).where(tables.c.table_id == table_id).with_for_update()
         )
         self._cancel_jobs(table_id)
-        columns = select(computed_columns.c.column_id).where(computed_columns.c.table_id == table_id)
-        self._connection.execute(
-            delete(coverage).where(or_(coverage.c.subject_id == table_id, coverage.c.subject_id.in_(columns)))
-        )
+        forget_subjects(self._connection, [table_id])
+        for branch in branches_of(self._connection, table_id):
+            forget_subjects(self._connection, column_subjects(self._connection, table_id, branch))
         self._connection.execute(delete(computed_columns).where(computed_columns.c.table_id == table_id))
         self._connection.execute(delete(materialized_views).where(materialized_views.c.view_id == table_id))
         self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))

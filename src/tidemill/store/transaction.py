@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 from tidemill.store.columns import DatabaseTime, from_milliseconds
 from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.derived import SqlDerivedRepository
+from tidemill.store.environments import SqlEnvironmentRepository
 from tidemill.store.events import SqlJobEvents
 from tidemill.store.functions import SqlFunctionRepository
 from tidemill.store.jobs import SqlJobRepository
@@ -18,6 +19,7 @@ from tidemill.store.leases import SqlJobLeases
 from tidemill.store.ledger import SqlPartLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.prepared import Prepared
+from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
@@ -46,6 +48,8 @@ class SqlTransaction:
         self.parts = SqlPartLedger(connection)
         self.derived = SqlDerivedRepository(connection)
         self.coverage = SqlCoverageRepository(connection)
+        self.errors = SqlRowErrorLedger(connection)
+        self.environments = SqlEnvironmentRepository(connection)
         self.workers = SqlWorkerRegistry(connection)
 
     def now(self) -> datetime:

@@ -25,12 +25,13 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import TableVersion
+from tidemill.catalog.model.tables import MAIN_BRANCH, TableVersion
 from tidemill.errors import InvalidInput
 from tidemill.store.columns import MAX_BIGINT
 from tidemill.store.faults import refusable
 from tidemill.store.prepared import Prepared
-from tidemill.store.schema import computed_columns, coverage, materialized_views, table_versions
+from tidemill.store.schema import coverage, materialized_views, row_errors, table_versions
+from tidemill.store.subjects import column_subjects, forget_subjects
 from tidemill.store.tables import SqlTableRepository
 
 ON_BRANCH: Final = and_(
@@ -114,16 +115,25 @@ class SqlVersionRepository:
                 table_versions.c.table_id == table_id, table_versions.c.branch == branch
             )
         )
+        forget_subjects(self._connection, column_subjects(self._connection, table_id, branch))
 
-    def forget_results(self, table_id: UUID, version: int) -> None:
-        columns = select(computed_columns.c.column_id).where(computed_columns.c.table_id == table_id)
-        views = select(materialized_views.c.view_id).where(materialized_views.c.source_id == table_id)
-        self._connection.execute(
-            delete(coverage).where(
-                coverage.c.watermark >= version,
-                or_(coverage.c.subject_id.in_(columns), coverage.c.subject_id.in_(views)),
+    def forget_results(self, table_id: UUID, branch: str, version: int) -> None:
+        columns = coverage.c.subject_id.in_(column_subjects(self._connection, table_id, branch))
+        self._forget(columns, or_(coverage.c.watermark >= version, coverage.c.published >= version))
+        if branch == MAIN_BRANCH:
+            views = select(materialized_views.c.view_id).where(materialized_views.c.source_id == table_id)
+            # Their results are in versions of their own.
+            self._forget(coverage.c.subject_id.in_(views), coverage.c.watermark >= version)
+
+    def _forget(self, *conditions: ColumnElement[bool]) -> None:
+        forgotten = delete(coverage).where(*conditions).returning(coverage.c.subject_id, coverage.c.digest)
+        for row in self._connection.execute(forgotten).all():
+            # Ids of rows that were lost may be given to other rows.
+            self._connection.execute(
+                delete(row_errors).where(
+                    row_errors.c.subject_id == row.subject_id, row_errors.c.digest == row.digest
+                )
             )
-        )
 
 
 @cache

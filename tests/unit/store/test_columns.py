@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
-from tidemill.store.columns import JsonText, MillisecondTime, from_milliseconds, in_milliseconds
+from tidemill.store.columns import (
+    MAX_BIGINT,
+    JsonText,
+    MillisecondTime,
+    RowId,
+    from_milliseconds,
+    in_milliseconds,
+)
 
 DIALECT = sqlite.dialect()
 MOMENTS = st.datetimes(timezones=st.just(UTC))
@@ -34,8 +41,16 @@ def test_a_moment_of_another_zone_comes_back_in_utc() -> None:
     assert read.tzinfo is UTC
 
 
+@given(st.integers(0, 2**64 - 1))
+def test_an_id_of_a_row_fits_a_signed_column_and_comes_back(row_id: int) -> None:
+    stored = RowId().process_bind_param(row_id, DIALECT)
+    assert stored is not None
+    assert -MAX_BIGINT - 1 <= stored <= MAX_BIGINT
+    assert RowId().process_result_value(stored, DIALECT) == row_id
+
+
 def test_nothing_stays_nothing() -> None:
-    for column in (MillisecondTime(), JsonText()):
+    for column in (MillisecondTime(), JsonText(), RowId()):
         assert column.process_bind_param(None, DIALECT) is None
         assert column.process_result_value(None, DIALECT) is None
 

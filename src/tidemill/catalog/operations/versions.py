@@ -287,12 +287,12 @@ class VersionOperations:
                         tx.versions.add(
                             TableVersion(table.table_id, table.branch, version, key, key, size, tx.now())
                         )
-            if gone and table.branch == MAIN_BRANCH:
+            if gone:
                 newest = max((row.version for row in rows if row not in gone), default=0)
                 lost = [row.version for row in gone if row.version > newest]
                 if lost:
                     # Their numbers will be given out again: what was computed from them counts no more.
-                    tx.versions.forget_results(table.table_id, min(lost))
+                    tx.versions.forget_results(table.table_id, table.branch, min(lost))
         for row in rows:
             # A crash may have come between the final place and the clean-up.
             if row.version in stored.final and row.staged_path in stored.staged:

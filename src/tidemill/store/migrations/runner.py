@@ -14,6 +14,7 @@ from tidemill.store.migrations import (
     m0002_transactions,
     m0003_execution,
     m0004_secrets_and_queries,
+    m0005_functions_at_work,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -24,6 +25,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0002_transactions.upgrade,
     m0003_execution.upgrade,
     m0004_secrets_and_queries.upgrade,
+    m0005_functions_at_work.upgrade,
 )
 """In order; the first is number 1. A released one never changes."""
 

@@ -1,0 +1,101 @@
+"""The ledger of rows that functions failed on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from pyroaring import BitMap64
+from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import ConcurrentModification
+from tidemill.jobs.model.failures import RowError, RowFailure
+from tidemill.store.columns import DatabaseTime
+from tidemill.store.schema import row_errors as rows
+
+CHUNK: Final = 500
+"""So many rows are named in one statement; databases limit that."""
+
+
+class SqlRowErrorLedger:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def settle(self, subject_id: UUID, done: BitMap64, errors: Sequence[RowError]) -> None:
+        # What failed on no row in particular belongs to the job alone.
+        noted = {error.failure.row_id: error for error in errors if error.failure.row_id is not None}
+        self._forget(subject_id, done | BitMap64(noted))
+        if not noted:
+            return
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(
+                    insert(rows).values(at=DatabaseTime()),
+                    [_values(subject_id, row_id, error) for row_id, error in noted.items()],
+                )
+        except IntegrityError as raced:
+            raise ConcurrentModification(
+                f"Errors of {subject_id} were noted at the same time; try again"
+            ) from raced
+
+    def rows_of(self, subject_id: UUID, digest: str) -> BitMap64:
+        query = select(rows.c.row_id).where(
+            rows.c.subject_id == subject_id, rows.c.digest == digest, rows.c.is_skipped.is_(True)
+        )
+        return BitMap64(self._connection.scalars(query).all())
+
+    def count_of(self, subject_id: UUID, job_id: str) -> int:
+        query = (
+            select(func.count())
+            .select_from(rows)
+            .where(rows.c.subject_id == subject_id, rows.c.job_id == job_id, rows.c.is_skipped.is_(True))
+        )
+        return self._connection.scalar(query) or 0
+
+    def list_of(
+        self, subject_id: UUID, after: int | None, limit: int, job_id: str | None = None
+    ) -> Sequence[RowError]:
+        query = select(rows).where(rows.c.subject_id == subject_id).order_by(rows.c.row_id).limit(limit)
+        if after is not None:
+            query = query.where(rows.c.row_id > after)
+        if job_id is not None:
+            query = query.where(rows.c.job_id == job_id)
+        return [_error(row) for row in self._connection.execute(query)]
+
+    def _forget(self, subject_id: UUID, settled: BitMap64) -> None:
+        """There are few errors and may be millions of settled rows, so that the errors are looked through."""
+        known = self._connection.scalars(select(rows.c.row_id).where(rows.c.subject_id == subject_id))
+        gone = [row_id for row_id in known if row_id in settled]
+        for start in range(0, len(gone), CHUNK):
+            self._connection.execute(
+                delete(rows).where(
+                    rows.c.subject_id == subject_id, rows.c.row_id.in_(gone[start : start + CHUNK])
+                )
+            )
+
+
+def _values(subject_id: UUID, row_id: int, error: RowError) -> dict[str, Any]:
+    failure = error.failure
+    return {
+        "subject_id": subject_id,
+        "row_id": row_id,
+        "digest": error.digest,
+        "job_id": error.job_id,
+        "exception": _storable(failure.exception),
+        "message": _storable(failure.message),
+        "traceback": _storable(failure.traceback),
+        "attempts": failure.attempts,
+        "is_skipped": error.is_skipped,
+    }
+
+
+def _error(row: Row[Any]) -> RowError:
+    failure = RowFailure(row.row_id, row.exception, row.message, row.traceback, row.attempts)
+    return RowError(row.subject_id, row.digest, row.job_id, failure, row.is_skipped, row.at)
+
+
+def _storable(text: str) -> str:
+    """A function may raise any text; no column holds lone surrogates, and PostgreSQL's no NUL."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
