@@ -17,11 +17,13 @@ from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.catalog.model.tables import InsertMode
-from tidemill.jobs.errors import RowFailed
+from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.hosting import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
-from tidemill.jobs.model.jobs import BackfillRequest, IndexRequest, Job, RefreshRequest
+from tidemill.jobs.model.jobs import BackfillRequest, IndexRequest, Job, PreviewRequest, RefreshRequest
 from tidemill.jobs.model.stages import (
     ColumnFile,
+    ComputedRows,
     FillColumn,
     Published,
     RunTableFunction,
@@ -32,18 +34,20 @@ from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.backfill import BackfillRunner
 from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.operations.indexing import IndexRunner
+from tidemill.jobs.operations.preview import PreviewRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
+from tidemill.jobs.stage_errors import RowFailed
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.namespace import CommittingNamespace
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_lake
 from tidemill.server.settings import load_settings
-from tidemill.spark.functions import FunctionRaised
-from tidemill.spark.kernels import fill_fragments
+from tidemill.spark.executor import check_skips
+from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
 from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
 
@@ -51,11 +55,15 @@ from tidemill.spark.view_kernels import write_table_fragments, write_view_fragme
 class InlineStageExecutor:
     """Does in this process what tasks do; passes the same contract as the one on Spark."""
 
-    def __init__(self, scratch_root: str) -> None:
+    def __init__(self, scratch_root: str, host: FunctionHost | None = None) -> None:
         self._scratch_root = scratch_root
+        self._host = host or FunctionHost(Isolation.TASK)
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
-        return self._run(fill_fragments, stage, watch, stage.work)
+        return self._run(fill_fragments, stage, watch, [item for task in stage.tasks for item in task])
+
+    def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
+        return self._run(compute_pieces, stage, watch, [item for task in stage.tasks for item in task])
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
         parts: list[ViewFragments] = self._run(write_view_fragments, stage, watch, stage.work)
@@ -72,15 +80,11 @@ class InlineStageExecutor:
         scratch = StageScratch(self._scratch_root)
         watch.check()
         try:
-            return kernel(stage, work, TaskReport(scratch.location))
+            made = kernel(stage, work, TaskReport(scratch.location), self._host)
+            check_skips(scratch, stage.allowed_skips if isinstance(stage, FillColumn) else None)
+            return made
         except FunctionRaised as raised:
-            failure = raised.failure
-            raise RowFailed(
-                f"row {failure.row_id}: {failure.message}",
-                exception=failure.exception,
-                traceback=failure.traceback,
-                row_id=failure.row_id,
-            ) from raised
+            raise RowFailed(raised.failure) from raised
         finally:
             watch.rows_done(scratch.rows_done())
             scratch.remove()
@@ -156,8 +160,14 @@ class Engine:
             policy or LeasePolicy(),
             {
                 BackfillRequest: BackfillRunner(
-                    lake.store, lake.assessor, self.executor, self.publisher, self.checkpoints
+                    lake.store,
+                    lake.assessor,
+                    self.executor,
+                    self.publisher,
+                    self.checkpoints,
+                    lake.clusters,
                 ),
+                PreviewRequest: PreviewRunner(lake.assessor, lake.sources, self.executor, self.checkpoints),
                 RefreshRequest: RefreshRunner(
                     lake.store, lake.assessor, lake.sources, self.executor, self.publisher
                 ),
@@ -203,6 +213,10 @@ class Engine:
             LOCAL_CALLER, ident, BackfillRequest(column, **request), None
         )
         return self.run(job)
+
+    def preview(self, ident: TableIdent, column: str, rows: int, **request: Any) -> Job:
+        asked = PreviewRequest(column, rows, **request)
+        return self.run(self.operations.jobs.submit_preview(LOCAL_CALLER, ident, asked, None))
 
     def create_view(
         self, name: str, source: TableIdent, function: Function | None, **query: Any

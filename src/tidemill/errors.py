@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     INVALID_TABLE_STATE = "invalid_table_state"
     INVALID_TABLE_SCHEMA = "invalid_table_schema"
     FUNCTION_NOT_FOUND = "function_not_found"
+    MANIFEST_NOT_FOUND = "manifest_not_found"
     VIEW_NOT_FOUND = "view_not_found"
     SECRET_NOT_FOUND = "secret_not_found"
     SECRET_ALREADY_EXISTS = "secret_already_exists"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from collections.abc import Iterator
@@ -13,17 +14,20 @@ from pyspark.sql import SparkSession
 
 from tests.engine import Engine, InlineStageExecutor, chunker_function, column_function, succeeded
 from tests.geneva import geneva_column, geneva_rows
+from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
+from tidemill.functions.hosting import FunctionHost, Isolation
 from tidemill.jobs.errors import JobCancelled
 from tidemill.jobs.model.derived import SourceQuery, ViewKind
-from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
+from tidemill.jobs.model.jobs import BackfillRequest, Job, RowSelection
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.columns import SqlExpression
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.ports import StageExecutor
 from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.fan_out import through_arrow, through_rdd
-from tidemill.spark.session import open_session, warm_up
+from tidemill.spark.session import ClassicCluster, open_session, warm_up
 from tidemill.spark.target import SparkTarget
 
 
@@ -36,16 +40,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-FAN_OUTS = {"spark rdd": through_rdd, "spark arrow": through_arrow}
+IN_TASK, IN_PROCESS = FunctionHost(Isolation.TASK), FunctionHost(Isolation.PROCESS)
+ON_SPARK = {
+    "spark rdd": (through_rdd, IN_TASK),
+    "spark arrow": (through_arrow, IN_TASK),
+    "spark rdd, functions apart": (through_rdd, IN_PROCESS),
+}
 
 
-@pytest.fixture(params=["inline", *(pytest.param(name, marks=pytest.mark.spark) for name in FAN_OUTS)])
+@pytest.fixture(
+    params=[
+        "inline",
+        "inline, functions apart",
+        *(pytest.param(name, marks=pytest.mark.spark) for name in ON_SPARK),
+    ]
+)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     scratch = str(tmp_path / "stages")
-    if request.param == "inline":
-        executor: StageExecutor = InlineStageExecutor(scratch)
+    if request.param not in ON_SPARK:
+        host = IN_TASK if request.param == "inline" else IN_PROCESS
+        executor: StageExecutor = InlineStageExecutor(scratch, host)
     else:
-        executor = SparkStageExecutor(request.getfixturevalue("spark"), scratch, FAN_OUTS[request.param])
+        fan_out, host = ON_SPARK[request.param]
+        cluster = ClassicCluster(request.getfixturevalue("spark"), fan_out=fan_out)
+        executor = SparkStageExecutor(cluster, scratch, host)
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()
@@ -103,6 +121,72 @@ def test_a_raising_function_is_traced_to_its_row(engine: Engine) -> None:
     assert "thirteen" in job.failure.message
     assert "picky" in (job.failure.traceback or "")
     assert engine.open(table).version == version
+
+
+def test_failing_rows_are_skipped_and_noted(engine: Engine) -> None:
+    def picky(x: pa.Array) -> pa.Array:
+        if {13, 27} & set(x.to_pylist()):
+            raise ArithmeticError("odd ones")
+        return x
+
+    table = engine.create_table("t", numbers(0, 40))
+    engine.declare(table, "y", column_function(picky, pa.int64(), "x"))
+    result = succeeded(engine.backfill(table, "y", on_error=ErrorPolicy(ErrorAction.SKIP)))
+    assert result["rows_skipped"] == 2
+    found = {row["x"]: row["y"] for row in engine.rows(table).to_pylist()}
+    assert found == {x: None if x in (13, 27) else x for x in range(40)}
+    errors = engine.operations.provenance.errors(LOCAL_CALLER, table, "y", None)
+    assert [(error.failure.row_id, error.failure.exception) for _, error in errors] == [
+        (13, "ArithmeticError"),
+        (27, "ArithmeticError"),
+    ]
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 0
+    retried = engine.backfill(table, "y", only=RowSelection.FAILED, on_error=ErrorPolicy(ErrorAction.SKIP))
+    assert succeeded(retried)["rows_computed"] == 2
+
+
+def test_more_failures_than_allowed_end_the_job(engine: Engine) -> None:
+    def picky(x: int) -> int:
+        return 1 // (x % 4)
+
+    table = engine.create_table("t", numbers(0, 40))
+    engine.declare(table, "y", column_function(picky, pa.int64(), "x", kind=FunctionKind.SCALAR))
+    version = engine.open(table).version
+    job = engine.backfill(table, "y", on_error=ErrorPolicy(ErrorAction.SKIP, max_skipped=3))
+    assert job.state is JobState.FAILED
+    assert job.failure is not None
+    assert "3 may be skipped" in job.failure.message
+    assert engine.open(table).version == version
+    assert engine.operations.provenance.errors(LOCAL_CALLER, table, "y", None)
+
+
+def test_a_fragment_is_cut_into_tasks_and_put_together(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 50))
+    engine.open(table).delete("x % 7 = 0")
+    engine.declare(table, "y", column_function(lambda x: x, pa.int64(), "x"))
+    explained = engine.operations.explain.backfill(LOCAL_CALLER, table, BackfillRequest("y", task_size=10))
+    assert explained.plan.tasks == 5
+    assert succeeded(engine.backfill(table, "y", task_size=10))["rows_computed"] == 42
+    assert all(row["x"] == row["y"] for row in engine.rows(table).to_pylist())
+    engine.open(table).update({"x": "x + 100"}, where="x % 2 = 0")
+    assert succeeded(engine.backfill(table, "y", task_size=3))["rows_computed"] == 21
+    assert all(row["x"] == row["y"] for row in engine.rows(table).to_pylist())
+
+
+def test_a_preview_publishes_nothing_and_is_used_by_the_backfill(engine: Engine) -> None:
+    table = engine.create_table("t", numbers(0, 30))
+    shares = column_function(lambda x: 60 // (x - 2), pa.int64(), "x", kind=FunctionKind.SCALAR)
+    engine.declare(table, "y", shares)
+    version = engine.open(table).version
+    shown = succeeded(engine.preview(table, "y", rows=5))
+    assert engine.open(table).version == version
+    assert shown["rows_previewed"] == 5
+    assert [error["exception"] for error in shown["errors"]] == ["ZeroDivisionError"]
+    rows = pa.ipc.open_stream(base64.b64decode(shown["arrow"])).read_all().to_pylist()
+    assert {row["x"]: row["y"] for row in rows} == {0: -30, 1: -60, 3: 60, 4: 30}
+    engine.open(table).delete("x = 2")
+    result = succeeded(engine.backfill(table, "y"))
+    assert (result["rows_computed"], result["rows_reused"]) == (25, 4)
 
 
 def test_children_know_their_source_row(engine: Engine) -> None:

@@ -67,15 +67,3 @@ class ColumnNotComputed(TidemillError):
 
     def __init__(self, table: TableIdent, column: str) -> None:
         super().__init__(f"column: '{column}' of {table} has no function; declare one with add_columns first")
-
-
-class RowFailed(TidemillError):
-    """A function raised on a row; the job stops there and publishes nothing of that part."""
-
-    code = ErrorCode.INVALID_INPUT
-
-    def __init__(self, message: str, *, exception: str, traceback: str, row_id: int | None) -> None:
-        super().__init__(message)
-        self.exception = exception
-        self.traceback = traceback
-        self.row_id = row_id

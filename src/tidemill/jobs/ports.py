@@ -8,18 +8,24 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
-from tidemill.jobs.model.coverage import Changes, Coverage
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
-from tidemill.jobs.model.jobs import Job, JobEvent, Lease, Part, Progress
+from tidemill.jobs.model.failures import RowError
+from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, Lease, Part, Progress
 from tidemill.jobs.model.plans import RowLocations, TableSnapshot
 from tidemill.jobs.model.stages import (
     CheckpointRef,
     ColumnFile,
+    ComputedRows,
     FillColumn,
     Published,
     RunTableFunction,
@@ -37,7 +43,7 @@ class JobRepository(Protocol):
 
     def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None: ...
 
-    def list_recent(self, before: str | None, limit: int) -> Sequence[Job]:
+    def list_recent(self, before: str | None, limit: int, wanted: JobFilter = ANY_JOB) -> Sequence[Job]:
         """Newest first: by id descending, ids being UUIDv7; `before` is the last id of the page before."""
 
     def list_active(self, table_id: UUID) -> Sequence[Job]:
@@ -59,8 +65,9 @@ class JobRepository(Protocol):
 class JobLeases(Protocol):
     """Who may act for a job. All times are the database's."""
 
-    def claim(self, owner: str, duration: timedelta) -> Job | None:
-        """Takes the oldest job that is QUEUED, or RUNNING with a lease that ran out; raises its epoch."""
+    def claim(self, owner: str, duration: timedelta, cluster: str = DEFAULT_CLUSTER) -> Job | None:
+        """Takes the oldest job for that cluster that is QUEUED, or RUNNING with a lease that ran out; raises
+        its epoch."""
 
     def renew(self, lease: Lease, duration: timedelta) -> Job:
         """Raises LeaseLost."""
@@ -96,6 +103,9 @@ class PartLedger(Protocol):
     def list_of(self, job_id: str) -> Sequence[Part]:
         """In the order they were applied."""
 
+    def versions_of(self, subject_id: UUID, above: int) -> frozenset[int]:
+        """The versions above that one which jobs for the subject have made."""
+
 
 class DerivedRepository(Protocol):
     """Declared columns and views."""
@@ -108,8 +118,11 @@ class DerivedRepository(Protocol):
 
     def list_columns(self, table_id: UUID) -> Sequence[ComputedColumn]: ...
 
+    def list_auto_columns(self) -> Sequence[ComputedColumn]:
+        """The columns of all tables that fill themselves."""
+
     def replace_function(self, column: ComputedColumn) -> None:
-        """Gives the column of that id another function and inputs; nothing of it is covered any more."""
+        """Gives the column of that id another function and inputs; what others covered stays recorded."""
 
     def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
         """Also where it is an input of other columns. A column nobody declared is fine."""
@@ -130,9 +143,47 @@ class DerivedRepository(Protocol):
 class CoverageRepository(Protocol):
     def find(self, subject_id: UUID, digest: str) -> Coverage | None: ...
 
+    def list_of(self, subject_id: UUID) -> Sequence[Coverage]:
+        """Of every function version that values of the subject are of, by digest."""
+
+    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
+        """These rows hold values of `digest` now, and no longer of any other version."""
+
     def put(self, subject_id: UUID, coverage: Coverage) -> None:
         """Stores it as revision + 1 if the stored revision is still `coverage.revision` (0: none stored),
         else raises ConcurrentModification."""
+
+
+class RowErrorLedger(Protocol):
+    """Rows without a value because a function failed on them."""
+
+    def settle(self, subject_id: UUID, done: BitMap64, errors: Sequence[RowError]) -> None:
+        """Forgets what is noted for the rows in `done`, then notes the errors, each row once."""
+
+    def rows_of(self, subject_id: UUID, digest: str) -> BitMap64:
+        """The skipped rows of that function version."""
+
+    def count_of(self, subject_id: UUID, job_id: str) -> int:
+        """How many of the subject's rows that job has skipped."""
+
+    def list_of(
+        self, subject_id: UUID, after: int | None, limit: int, job_id: str | None = None
+    ) -> Sequence[RowError]:
+        """By row id, those above `after`; only those of one job if it is given."""
+
+
+class EnvironmentRepository(Protocol):
+    """Environments under names, for jobs to ask for."""
+
+    def put(self, name: str, environment: Environment) -> None: ...
+
+    def find(self, name: str) -> Environment | None: ...
+
+    def list_all(self) -> Sequence[tuple[str, Environment]]:
+        """By name."""
+
+    def remove(self, name: str) -> bool:
+        """Whether there was one."""
 
 
 class WorkerRegistry(Protocol):
@@ -160,6 +211,10 @@ class JobTransaction(CatalogTransaction, Protocol):
     @property
     def coverage(self) -> CoverageRepository: ...
     @property
+    def errors(self) -> RowErrorLedger: ...
+    @property
+    def environments(self) -> EnvironmentRepository: ...
+    @property
     def workers(self) -> WorkerRegistry: ...
 
 
@@ -175,11 +230,16 @@ class SourceTables(Protocol):
 
     def snapshot(self, table: Table, version: int | None) -> TableSnapshot: ...
 
-    def changes(self, table: Table, base: int, end: int, columns: Sequence[str]) -> Changes:
-        """What happened in (base, end] to rows, judged by these columns."""
+    def changes(self, table: Table, base: int, end: int, watched: Watched) -> Changes:
+        """What happened in (base, end] to rows, judged by the values of the watched columns."""
 
     def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
         """Where each live (matching) row is."""
+
+    def take(
+        self, table: Table, version: int, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]
+    ) -> pa.Table:
+        """These columns (dotted paths go inside) of these rows, in their order."""
 
     def check_where(self, table: Table, where: str) -> None:
         """Raises InvalidInput when the filter makes no sense for the table."""
@@ -194,6 +254,13 @@ class SourceTables(Protocol):
 
     def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[str]:
         """A condition for each value the column has in the (matching) rows."""
+
+
+class ColumnTypes(Protocol):
+    """Which types columns may have."""
+
+    def check(self, table: Table, fields: Sequence[pa.Field]) -> None:
+        """Raises InvalidInput when the table's files cannot hold the values of one of these."""
 
 
 class Publisher(Protocol):
@@ -225,6 +292,9 @@ class StageExecutor(Protocol):
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]: ...
 
+    def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
+        """Computes the values and puts them in safety, but writes no column file."""
+
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments: ...
 
     def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments: ...
@@ -251,6 +321,9 @@ class Checkpoints(Protocol):
         """What is there, with the rows whose inputs are at `version` what they were when it was computed."""
 
     def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
-        """Saves the values of a column file that lost its fragment before it could be published."""
+        """Saves the values of rows of a column file that left their fragment before it could be published."""
+
+    def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
+        """Columns `row_id` and `value` of those of the rows that are there."""
 
     def clear(self, location: str) -> None: ...

@@ -12,7 +12,8 @@ import numpy as np
 from lance import LanceOperation
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.coverage import Changes, row_set
+from tidemill.jobs.model.coverage import Changes, Watched, row_set, top_level
+from tidemill.lance.values import rows_that_differ
 
 
 class Effect(Enum):
@@ -38,31 +39,50 @@ class Step:
     reason: str | None = None
 
 
-def find_changes(dataset: lance.LanceDataset, base: int, columns: Sequence[str]) -> Changes:
-    """What happened in (base, dataset.version] to rows, judged by these columns.
+def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Changes:
+    """What happened in (base, dataset.version] to rows, judged by the values of the watched columns.
 
     In a table without stable row ids the id of a row is its address, and none is used again except after an
     overwrite or restore: a row that was updated or moved is one that went and another one that came.
     """
-    fields = field_ids(dataset, columns)
+    inputs, every = field_ids(dataset, watched.inputs), field_ids(dataset, watched.columns)
     steps: list[Step] = []
     for version in range(base + 1, dataset.version + 1):
-        step = _judge(dataset, version, fields)
+        step = _judge(dataset, version, inputs if version in watched.own_versions else every)
         if step.effect is Effect.TOTAL:
             return Changes(is_total=True, reason=step.reason)
         steps.append(step)
     updated = BitMap64()
     for begin, end in _update_runs(steps):
-        updated |= _rows_updated(dataset.checkout_version(end), begin)
+        at_end = dataset.checkout_version(end)
+        updated |= _changed(dataset, begin, at_end, _rows_updated(at_end, begin), watched)
     for step in steps:
         if step.effect is Effect.FRAGMENTS:
-            updated |= _rows_of(dataset.checkout_version(step.version), step.fragments)
+            at_end = dataset.checkout_version(step.version)
+            rows = _rows_of(at_end, step.fragments)
+            updated |= _changed(dataset, step.version - 1, at_end, rows, watched)
     return Changes(updated)
+
+
+def _changed(
+    dataset: lance.LanceDataset, begin: int, at_end: lance.LanceDataset, rows: BitMap64, watched: Watched
+) -> BitMap64:
+    """Those of the rewritten rows that have other values now; all of them if the ones before are gone."""
+    if not rows:
+        return rows
+    present = [name for name in watched.columns if name in at_end.schema.names]
+    try:
+        before = dataset.checkout_version(begin)
+        if any(name not in before.schema.names for name in present):
+            return rows
+        return rows_that_differ(before, at_end, rows, present)
+    except (OSError, ValueError):
+        return rows
 
 
 def field_ids(dataset: lance.LanceDataset, columns: Iterable[str]) -> frozenset[int]:
     """The ids of these top-level columns and of everything inside them; unknown columns have none."""
-    wanted = {column.split(".")[0].strip("`") for column in columns}
+    wanted = {top_level(column) for column in columns}
     found: set[int] = set()
     for field in dataset.lance_schema.fields():
         if field.name() in wanted:
@@ -82,6 +102,10 @@ def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) ->
         transaction = dataset.read_transaction(version)
     except (OSError, ValueError):
         transaction = None
+    except TypeError as error:
+        if not is_compaction_of_indexes(error):
+            raise
+        return Step(version, Effect.NONE)
     if transaction is None:
         return Step(version, Effect.TOTAL, reason=f"the log of version {version} is gone")
     operation = transaction.operation
@@ -100,6 +124,11 @@ def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) ->
             return Step(version, Effect.TOTAL, reason=f"version {version} is an {name}")
         case _:
             return _judge_by_files(dataset, version, fields, type(operation).__name__)
+
+
+def is_compaction_of_indexes(error: TypeError) -> bool:
+    """pylance cannot show the transaction of a compaction that rewrote an index as well."""
+    return "RewrittenIndex" in str(error)
 
 
 def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int], name: str) -> Step:

@@ -94,7 +94,8 @@ class LanceTableData:
                 try:
                     return write(namespace)
                 except OSError as error:
-                    if namespace.failure is None and is_retryable(error) and attempt < attempts:
+                    is_lost = namespace.lost_race or is_retryable(error)
+                    if namespace.failure is None and is_lost and attempt < attempts:
                         continue
                     raise
         raise ConcurrentModification(f"{table.ident} changes too fast; try again")

@@ -76,7 +76,7 @@ class LanceTableIndexes:
                 try:
                     create_index(dataset, replace(definition, column=path), field, _telling(watch))
                 except (OSError, RuntimeError) as error:
-                    if namespace.failure is not None or not is_conflict(error):
+                    if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
                         raise
                 else:
                     return int(dataset.version)
@@ -117,7 +117,7 @@ class LanceTableIndexes:
                 try:
                     dataset.drop_index(name)
                 except (OSError, RuntimeError) as error:
-                    if namespace.failure is not None or not is_conflict(error):
+                    if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
                         raise
                 else:
                     return int(dataset.version)

@@ -27,7 +27,8 @@ from tidemill.errors import TidemillError
 class CommittingNamespace(LanceNamespace):
     """One table on one branch, for one write: pylance commits through the same code as `version/create`.
 
-    pylance turns whatever a commit raises into words; `failure` keeps the error itself.
+    pylance turns whatever a commit raises into words; `failure` keeps the error itself. `lost_race` says that
+    the last commit came too late: nothing of it is there, even where pylance calls its outcome unknown.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class CommittingNamespace(LanceNamespace):
         self._table = table
         self._also = also
         self.failure: TidemillError | None = None
+        self.lost_race = False
 
     @property
     def table_id(self) -> list[str]:
@@ -74,9 +76,11 @@ class CommittingNamespace(LanceNamespace):
             e_tag=fields.get("e_tag"),
             naming_scheme=fields.get("naming_scheme") or "V2",
         )
+        self.lost_race = False
         try:
             version = self._versions.commit(self._asked(fields), entry, self._also)
         except TableVersionAlreadyExists as error:
+            self.lost_race = True
             raise ConcurrentModificationError(str(error)) from error
         except TidemillError as error:
             self.failure = error

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from lance import LanceDataset, LanceOperation, Transaction
+from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import DataFile, FragmentMetadata
 from pyroaring import BitMap64
 
@@ -45,8 +46,7 @@ class LancePublisher:
             for column in columns:
                 if column not in dataset.schema.names:
                     raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
-            kept = _fitting(dataset, columns, files)
-            orphans = tuple(f for f in files if f not in kept)
+            kept, orphans = _fitting(dataset, columns, files)
             if not kept:
                 return Published(None, (), orphans)
             operation = LanceOperation.DataReplacement(
@@ -94,7 +94,8 @@ class LancePublisher:
                     namespace_client_managed_versioning=True,
                 )
             except (OSError, ValueError) as error:
-                if namespace.failure is None and (is_retryable(error) or _is_race(error)):
+                is_lost = namespace.lost_race or is_retryable(error) or _is_race(error)
+                if namespace.failure is None and is_lost:
                     return None
                 raise
         return int(committed.version)
@@ -102,22 +103,44 @@ class LancePublisher:
 
 def _fitting(
     dataset: LanceDataset, columns: Sequence[str], files: Sequence[ColumnFile]
-) -> tuple[ColumnFile, ...]:
-    """The files whose fragment still holds what they were computed from, and whose columns are the same.
-
-    An overwrite may use a fragment's number again, and a column may be dropped and another one get its name.
-    """
+) -> tuple[tuple[ColumnFile, ...], tuple[ColumnFile, ...]]:
+    """The files that fit their fragment with the rows they serve, and those (or their rows) that do not."""
     fields = field_ids(dataset, columns)
     every = field_ids(dataset, dataset.schema.names)
     present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    return tuple(
-        file
-        for file in files
-        if fields.issuperset(file.description["fields"])
-        and (fragment := present.get(file.fragment_id)) is not None
+    kept: list[ColumnFile] = []
+    orphans: list[ColumnFile] = []
+    for file in files:
+        fragment = present.get(file.fragment_id)
+        rows = BitMap64()
+        if fragment is not None and _fits(file, fragment, fields, every):
+            rows = _rows_there(dataset, file, fragment)
+        if rows:
+            kept.append(file if rows == file.rows else replace(file, rows=rows))
+        if rows != file.rows:
+            orphans.append(replace(file, rows=file.rows - rows))
+    return tuple(kept), tuple(orphans)
+
+
+def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], every: frozenset[int]) -> bool:
+    """Whether the fragment still holds what the file was computed from, and its columns are the same.
+
+    An overwrite may use a fragment's number again, and a column may be dropped and another one get its name.
+    """
+    return (
+        fields.issuperset(file.description["fields"])
         and fragment.physical_rows == file.physical_rows
         and file.input_files <= files_of(fragment, every)
+        and file.carried_files in (None, files_of(fragment, fields))
     )
+
+
+def _rows_there(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
+    """The file's rows that have not left the fragment: an update moves a row and leaves a deletion behind."""
+    if fragment.physical_rows - fragment.num_deletions == file.live_rows:
+        return file.rows
+    rows = dataset.scanner(columns=[], with_row_id=True, fragments=[fragment]).to_table()
+    return file.rows & row_set(np.sort(rows["_rowid"].to_numpy()))
 
 
 def _is_race(error: Exception) -> bool:

@@ -107,7 +107,7 @@ class LanceTableSchemas:
                 try:
                     return change(dataset, namespace)
                 except OSError as error:
-                    if namespace.failure is not None or not is_conflict(error):
+                    if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
                         raise
             pause(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to alter its columns; try again")

@@ -8,11 +8,12 @@ from datetime import date
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model.tables import Table
-from tidemill.jobs.model.coverage import Changes
-from tidemill.jobs.model.derived import SourceQuery, quoted
+from tidemill.jobs.model.coverage import Changes, Watched
+from tidemill.jobs.model.derived import SourceQuery, path_of, quoted
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.lance.changes import find_changes
 from tidemill.lance.data import LanceTableData, translated
@@ -37,10 +38,10 @@ class LanceSourceTables:
             has_stable_row_ids=dataset.has_stable_row_ids,
         )
 
-    def changes(self, table: Table, base: int, end: int, columns: Sequence[str]) -> Changes:
+    def changes(self, table: Table, base: int, end: int, watched: Watched) -> Changes:
         if base == end:
             return Changes()
-        return find_changes(self._data.open(table, end), base, columns)
+        return find_changes(self._data.open(table, end), base, watched)
 
     def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
         if where is not None:
@@ -52,6 +53,13 @@ class LanceSourceTables:
                 .to_table()
             )
         return RowLocations(rows["_rowid"].to_numpy(), rows["_rowaddr"].to_numpy() >> np.uint64(32))
+
+    def take(
+        self, table: Table, version: int, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]
+    ) -> pa.Table:
+        wanted = {name: path_of(name) for name in columns}
+        dataset = self._data.open(table, version)
+        return dataset._take_rows(row_ids, columns=wanted, blob_handling="blobs_descriptions")
 
     def check_where(self, table: Table, where: str) -> None:
         check_filter(where, "where")

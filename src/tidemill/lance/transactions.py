@@ -9,6 +9,7 @@ from lance import Transaction as LanceTransaction
 
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.model.transactions import Transaction, TransactionStatus
+from tidemill.lance.changes import is_compaction_of_indexes
 from tidemill.lance.data import LanceTableData, translated
 
 
@@ -33,6 +34,10 @@ class LanceCommitHistory:
         with translated(table.ident):
             try:
                 return dataset.read_transaction(version)
+            except TypeError as error:
+                if is_compaction_of_indexes(error):
+                    return None
+                raise
             except (OSError, ValueError) as error:
                 if "not found" in str(error).lower() or "does not exist" in str(error).lower():
                     return None

@@ -5,41 +5,47 @@ from __future__ import annotations
 import gc
 import pickle
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from tidemill.errors import TidemillError
-from tidemill.jobs.errors import RowFailed
+from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.hosting import FunctionHost, Isolation
+from tidemill.functions.processes import warm_up
+from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import (
     ColumnFile,
+    ComputedRows,
     FillColumn,
     RunTableFunction,
     ViewFragments,
     WriteViewRows,
 )
+from tidemill.jobs.planner.tasks import share_out
 from tidemill.jobs.ports import StageWatch
-from tidemill.spark.fan_out import FanOut, Task, through_rdd
-from tidemill.spark.functions import FunctionRaised
-from tidemill.spark.kernels import fill_fragments
+from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
+from tidemill.spark.cluster import SparkCluster
+from tidemill.spark.fan_out import Task
+from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
 from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
 
 Stage = TypeVar("Stage", FillColumn, WriteViewRows, RunTableFunction)
 Item = TypeVar("Item", FragmentWork, str | None)
-Outcome = TypeVar("Outcome", ColumnFile, ViewFragments)
+Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, ViewFragments)
 
 POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
 # How Spark puts it.
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
-PYTHON_TRACE: Final = re.compile(r"PythonException: (Traceback .*?)\n\n?\tat ", re.DOTALL)
+PYTHON_TRACE: Final = re.compile(r"PythonException.*?(Traceback \(most.*?)(?:\n\n?\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 
@@ -48,74 +54,100 @@ class StageFailed(TidemillError):
 
 
 class SparkStageExecutor:
-    def __init__(self, session: SparkSession, scratch_root: str, fan_out: FanOut = through_rdd) -> None:
-        self._session = session
+    def __init__(self, cluster: SparkCluster, scratch_root: str, host: FunctionHost) -> None:
+        self._cluster = cluster
         self._scratch_root = scratch_root
-        self._fan_out = fan_out
+        self._host = host
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
-        return self._run(stage, fill_fragments, share_out(stage.work, self._tasks(stage)), watch)
+        return self._run_tasks(stage, fill_fragments, watch)
+
+    def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
+        return self._run_tasks(stage, compute_pieces, watch)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
         shares = share_out(stage.work, self._tasks(stage))
-        return _joined(self._run(stage, write_view_fragments, shares, watch))
+        return _joined(self._run(stage, write_view_fragments, shares, watch, self._host))
 
     def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
         tasks = self._tasks(stage)
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
-        return _joined(self._run(stage, write_table_fragments, shares, watch))
+        return _joined(self._run(stage, write_table_fragments, shares, watch, self._host))
 
-    def _tasks(self, stage: FillColumn | WriteViewRows | RunTableFunction) -> int:
-        return stage.parallelism or self._session.sparkContext.defaultParallelism * TASKS_PER_SLOT
+    def _tasks(self, stage: WriteViewRows | RunTableFunction) -> int:
+        return stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
+
+    def _run_tasks(
+        self,
+        stage: FillColumn,
+        kernel: Callable[[FillColumn, Sequence[FragmentWork], TaskReport, FunctionHost], list[Outcome]],
+        watch: StageWatch,
+    ) -> list[Outcome]:
+        """What may have killed a task is run in a process of its own, where it can be traced to its row."""
+        parallelism = stage.parallelism or len(stage.tasks)
+        shares = [
+            [item for task in stage.tasks[first::parallelism] for item in task]
+            for first in range(min(parallelism, len(stage.tasks)))
+        ]
+        host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
+        return self._run(stage, kernel, shares, watch, host)
 
     def _run(
         self,
         stage: Stage,
-        kernel: Callable[[Stage, Sequence[Item], TaskReport], list[Outcome]],
+        kernel: Callable[[Stage, Sequence[Item], TaskReport, FunctionHost], list[Outcome]],
         shares: Sequence[Sequence[Item]],
         watch: StageWatch,
+        host: FunctionHost,
     ) -> list[Outcome]:
         scratch = StageScratch(self._scratch_root)
-        task = _task(kernel, stage, shares, scratch.location)
+        task = _task(kernel, stage, shares, scratch.location, host)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._collect, stage.job_id, task, len(shares))
             try:
-                self._watch(running, scratch, watch)
+                allowed = stage.allowed_skips if isinstance(stage, FillColumn) else None
+                self._watch(running, scratch, watch, allowed)
                 return _outcomes(running, scratch)
             finally:
                 self._stop(running, stage.job_id)
                 scratch.remove()
 
     def _collect(self, group: str, task: Task, tasks: int) -> list[Any]:
-        self._session.sparkContext.setJobGroup(group, f"tidemill job {group}", interruptOnCancel=True)
-        answers = self._fan_out(self._session, task, tasks)
+        answers = self._cluster.run(group, task, tasks)
         return [outcome for answer in answers for outcome in pickle.loads(answer)]
 
     def _stop(self, running: Future[Any], group: str) -> None:
         """Cancels until it is over: a cancellation that comes before the job has started is not heard."""
         while not _is_done(running):
-            self._session.sparkContext.cancelJobGroup(group)
+            self._cluster.cancel(group)
 
-    def _watch(self, running: Future[Any], scratch: StageScratch, watch: StageWatch) -> None:
+    def _watch(
+        self, running: Future[Any], scratch: StageScratch, watch: StageWatch, allowed: int | None
+    ) -> None:
         while not _is_done(running):
             watch.rows_done(scratch.rows_done())
             if scratch.find_failure() is not None:
                 return
+            check_skips(scratch, allowed)
             watch.check()
         watch.rows_done(scratch.rows_done())
+        check_skips(scratch, allowed)
 
 
-def share_out(work: Iterable[FragmentWork], shares: int) -> list[list[FragmentWork]]:
-    """Deals fragments out so that the shares have about the same number of rows; no share is empty."""
-    dealt: list[tuple[int, list[FragmentWork]]] = []
-    for item in sorted(work, key=lambda item: -item.row_count):
-        if len(dealt) < shares:
-            dealt.append((item.row_count, [item]))
-            continue
-        lightest = min(range(len(dealt)), key=lambda index: dealt[index][0])
-        rows, items = dealt[lightest]
-        dealt[lightest] = (rows + item.row_count, [*items, item])
-    return [items for _, items in dealt]
+def prepare_functions(cluster: SparkCluster, host: FunctionHost) -> None:
+    """Starts the processes that functions' processes come from, so that the first job need not wait."""
+
+    def prepare(_: int) -> bytes:
+        warm_up(host)
+        return b""
+
+    if host.isolation is Isolation.PROCESS:
+        cluster.run("warm-up", prepare, cluster.slots)
+
+
+def check_skips(scratch: StageScratch, allowed: int | None) -> None:
+    if allowed is not None and scratch.rows_skipped() > allowed:
+        raise TooManyRowsSkipped(scratch.skipped(), allowed)
 
 
 def _joined(parts: Sequence[ViewFragments]) -> ViewFragments:
@@ -124,7 +156,11 @@ def _joined(parts: Sequence[ViewFragments]) -> ViewFragments:
 
 
 def _task(
-    kernel: Callable[..., list[Any]], stage: object, shares: Sequence[Sequence[Any]], scratch: str
+    kernel: Callable[..., list[Any]],
+    stage: object,
+    shares: Sequence[Sequence[Any]],
+    scratch: str,
+    host: FunctionHost,
 ) -> Task:
     """The function Spark ships: does the share of a number and answers with pickled outcomes."""
 
@@ -132,7 +168,7 @@ def _task(
         _settle_in()
         report = TaskReport(scratch)
         try:
-            return pickle.dumps(kernel(stage, shares[number], report))
+            return pickle.dumps(kernel(stage, shares[number], report, host))
         except FunctionRaised as raised:
             report.failed(raised.failure)
             return pickle.dumps([])
@@ -153,20 +189,12 @@ def _is_done(running: Future[Any]) -> bool:
 def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Outcome]:
     failure = scratch.find_failure()
     if failure is not None:
-        raise RowFailed(
-            failure.message if failure.row_id is None else f"row {failure.row_id}: {failure.message}",
-            exception=failure.exception,
-            traceback=failure.traceback,
-            row_id=failure.row_id,
-        )
+        raise RowFailed(failure)
     try:
         return running.result()
     except (PySparkException, Py4JJavaError) as error:
         if PROCESS_ENDED in str(error):
-            raise StageFailed(
-                "a Python process ended while the function ran in it: a crash in native code, too little "
-                "memory, or an exit"
-            ) from error
+            raise TaskProcessLost from error
         trace = PYTHON_TRACE.search(str(error))
         if trace is not None:
             raise _task_failed(trace.group(1)) from error
@@ -180,4 +208,4 @@ def _task_failed(trace: str) -> RowFailed:
     raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
     said = raised[-1] if raised else "no reason given"
     name = said.partition(":")[0].rpartition(".")[2]
-    return RowFailed(f"a task could not go on: {said}", exception=name, traceback=trace, row_id=None)
+    return RowFailed(RowFailure(None, name, f"a task could not go on: {said}", trace))

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from time import monotonic
+from types import TracebackType
 from typing import Final
 
 import lance
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
-from tidemill.catalog.model.functions import FunctionEncoding
-from tidemill.jobs.model.coverage import member_mask, row_set
-from tidemill.jobs.model.derived import path_of, quoted
+from tidemill.functions.columns import CallSettings, ColumnFunction, Computed
+from tidemill.functions.hosting import FunctionHost
+from tidemill.jobs.model.coverage import row_set
+from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, FillColumn, FunctionCall
+from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, ComputedRows, FillColumn
 from tidemill.lance.changes import field_ids, files_of
-from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint
+from tidemill.lance.checkpoint_files import CheckpointValues, write_checkpoint, write_finished
 from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged
-from tidemill.spark.functions import Column, RowIds
+from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
 from tidemill.spark.scratch import TaskReport
 
-SCAN_ROWS: Final = 65536
-# Of a table with blobs, which may be large, few rows are held at a time.
-BLOB_SCAN_ROWS: Final = 64
-BLOB_MARK: Final = b"lance-encoding:blob"
-# Functions get the bytes, not where they are.
-WHOLE_BLOBS: Final = "all_binary"
 FASTEST_GROWTH: Final = 8.0
-OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
+# More than this is not held back for the next checkpoint, however little time it took to compute.
+LARGEST_UNSAVED: Final = 128 << 20
 
 
 class BatchSizer:
@@ -46,125 +45,199 @@ class BatchSizer:
         self.rows = min(max(int(self.rows * factor), self._policy.min_rows), self._policy.max_rows)
 
 
-class ColumnFiller:
-    """Computes values, in batches; puts results in safety every flush interval."""
+class Safe:
+    """Puts results in safety whenever so much time was spent in the function that its loss would hurt."""
 
-    def __init__(self, stage: FillColumn, report: TaskReport) -> None:
+    def __init__(self, stage: FillColumn) -> None:
+        self._stage = stage
+        self._unsaved: list[tuple[RowIds, Computed]] = []
+        self._finished: list[ColumnFile] = []
+        self._seconds = 0.0
+        self._total_seconds = 0.0
+        self._bytes = 0
+
+    def add(self, row_ids: RowIds, computed: Computed, seconds: float) -> None:
+        self._unsaved.append((row_ids, computed))
+        self._seconds += seconds
+        self._total_seconds += seconds
+        self._bytes += computed.values.nbytes
+        if self._stage.batches.is_due(self._seconds, self._total_seconds):
+            self.flush()
+        elif self._bytes >= LARGEST_UNSAVED:
+            self._flush_values()
+
+    def finished(self, file: ColumnFile) -> None:
+        """The values of a column file that is whole need no other place."""
+        self._finished.append(file)
+        self._unsaved.clear()
+        self._bytes = 0
+
+    def flush(self) -> None:
+        self._seconds = 0.0
+        self._flush_values()
+        if self._finished:
+            write_finished(self._stage.checkpoint_location, self._stage.version, self._finished)
+            self._finished.clear()
+
+    def _flush_values(self) -> None:
+        if not self._unsaved:
+            return
+        write_checkpoint(
+            self._stage.checkpoint_location,
+            self._stage.version,
+            np.concatenate([ids for ids, _ in self._unsaved]),
+            pa.concat_arrays([computed.values for _, computed in self._unsaved]),
+            [failure for _, computed in self._unsaved for failure in computed.failures],
+        )
+        self._unsaved.clear()
+        self._bytes = 0
+
+
+class RowComputer:
+    """Computes values, in batches, and takes those that were computed before from checkpoints."""
+
+    def __init__(self, stage: FillColumn, report: TaskReport, host: FunctionHost) -> None:
         self._stage = stage
         self._report = report
-        is_unpacked = stage.struct_fields[0] is not None
-        self._type = stage.call.function.value_type if is_unpacked else stage.columns.field(0).type
-        self._column = Column(stage.call, self._type)
-        self._known = CheckpointValues(stage.checkpoints)
+        self._type = result_type(stage)
+        settings = CallSettings(host, stage.on_error, stage.threads, stage.environment)
+        self._function = ColumnFunction(stage.call, self._type, settings)
+        is_skipping = stage.on_error.action is ErrorAction.SKIP
+        self._known = CheckpointValues(stage.checkpoints, with_failures=is_skipping)
         self._sizer = BatchSizer(stage.batches)
-        self._unsaved: list[tuple[RowIds, pa.Array]] = []
-        self._saved_at = monotonic()
+        self.safe = Safe(stage)
         self.reused = 0
+        self.seconds = 0.0
 
-    def values(self, inputs: pa.RecordBatch, row_ids: RowIds) -> pa.Array:
-        """The values of these rows, from checkpoints where they have them."""
-        positions, known = self._known.find(row_ids)
+    def __enter__(self) -> RowComputer:
+        with ExitStack() as stack:
+            stack.enter_context(self._function)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def values(self, rows: ReadRows) -> Computed:
+        """The values of the wanted rows, in their order."""
+        row_ids = rows.row_ids[rows.wanted]
+        positions, known, failures = self._known.find(row_ids)
         if known is None or not len(positions):
-            return self._computed(inputs, row_ids)
+            return self._computed(rows, rows.wanted)
         self.reused += len(positions)
         self._report.rows_done(len(positions))
         rest = np.setdiff1d(np.arange(len(row_ids)), positions, assume_unique=True)
-        values = self._computed(inputs.take(pa.array(rest)), row_ids[rest])
+        made = self._computed(rows, rows.wanted[rest])
         order = np.argsort(np.concatenate([rest, positions]), kind="stable")
-        return pa.concat_arrays([values, known]).take(pa.array(order))
+        values = pa.concat_arrays([made.values, _as_result(known, self._type, self._stage)])
+        return Computed(values.take(pa.array(order)), (*made.failures, *failures))
 
-    def _computed(self, inputs: pa.RecordBatch, row_ids: RowIds) -> pa.Array:
-        arrays = [pa.array([], self._type)]
-        start = 0
-        while start < len(row_ids):
-            ids = row_ids[start : start + self._sizer.rows]
-            began_at = monotonic()
-            values = self._column.compute(inputs.slice(start, len(ids)), ids)
-            self._sizer.took(len(ids), monotonic() - began_at)
-            arrays.append(values)
-            self._keep(ids, values)
-            self._report.rows_done(len(ids))
-            start += len(ids)
-        return pa.concat_arrays(arrays)
+    def _computed(self, rows: ReadRows, places: Positions) -> Computed:
+        made: list[Computed] = []
+        if len(places):
+            given, row_ids = rows.inputs(places), rows.row_ids[places]
+            start = 0
+            while start < len(row_ids):
+                count = min(self._sizer.rows, len(row_ids) - start)
+                made.append(self._call(_sliced(given, start, count), row_ids[start : start + count]))
+                start += count
+        arrays = [pa.nulls(0, self._type), *(computed.values for computed in made)]
+        failures = tuple(failure for computed in made for failure in computed.failures)
+        return Computed(pa.concat_arrays(arrays), failures)
 
-    def _keep(self, row_ids: RowIds, values: pa.Array) -> None:
-        self._unsaved.append((row_ids, values))
-        if monotonic() - self._saved_at >= self._stage.batches.flush_interval.total_seconds():
-            write_checkpoint(
-                self._stage.checkpoint_location,
-                self._stage.version,
-                np.concatenate([ids for ids, _ in self._unsaved]),
-                pa.concat_arrays([array for _, array in self._unsaved]),
-            )
-            self._unsaved.clear()
-            self._saved_at = monotonic()
+    def _call(self, inputs: Inputs, row_ids: RowIds) -> Computed:
+        began_at = monotonic()
+        computed = self._function.compute(inputs.columns, row_ids, inputs.blobs)
+        seconds = monotonic() - began_at
+        self.seconds += seconds
+        self._sizer.took(len(row_ids), seconds)
+        self.safe.add(row_ids, computed, seconds)
+        self._report.rows_done(len(row_ids))
+        self._report.skipped(computed.failures)
+        return computed
 
 
-def fill_fragments(stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport) -> list[ColumnFile]:
+def fill_fragments(
+    stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
+) -> list[ColumnFile]:
     """Writes the column file of each fragment: computed values, and those it had for the other rows."""
     dataset = lance.dataset(stage.location, version=stage.version)
-    filler = ColumnFiller(stage, report)
-    files = [_fill_fragment(dataset, stage, fragment, filler) for fragment in work]
+    with RowComputer(stage, report, host) as computer:
+        files = []
+        for item in work:
+            files.append(_fill_fragment(dataset, stage, item, computer))
+            computer.safe.finished(files[-1])
     report.flush()
     return files
 
 
+def compute_pieces(
+    stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
+) -> list[ComputedRows]:
+    """Computes rows and leaves their values in safety, for a column file that is written later."""
+    dataset = lance.dataset(stage.location, version=stage.version)
+    done: list[RowIds] = []
+    failures: list[RowFailure] = []
+    with RowComputer(stage, report, host) as computer:
+        for item in work:
+            reader = FragmentReader(dataset, stage, get_fragment(dataset, item.fragment_id))
+            for rows in reader.read(item, has_values=False):
+                computed = computer.values(rows)
+                failures += computed.failures
+                done.append(rows.row_ids[rows.wanted])
+        computer.safe.flush()
+        made = ComputedRows(_all_rows(done), computer.reused, computer.seconds, tuple(failures))
+    report.flush()
+    return [made]
+
+
 def _fill_fragment(
-    dataset: lance.LanceDataset, stage: FillColumn, work: FragmentWork, filler: ColumnFiller
+    dataset: lance.LanceDataset, stage: FillColumn, work: FragmentWork, computer: RowComputer
 ) -> ColumnFile:
     fragment = get_fragment(dataset, work.fragment_id)
-    inputs = input_columns(stage.call)
-    # Rows that are left out keep the values they have.
-    kept = {} if work.rows is None else {name: quoted(name) for name in stage.columns.names}
-    reused_before = filler.reused
+    reused_before = computer.reused
     done: list[RowIds] = []
+    failures: list[RowFailure] = []
+    reader = FragmentReader(dataset, stage, fragment)
     with ColumnFileWriter(dataset, stage.location, fragment.physical_rows, stage.columns) as writer:
-        for batch in fragment.scanner(
-            columns={**inputs, **kept},
-            with_row_id=True,
-            with_row_address=True,
-            batch_size=scan_rows(dataset),
-            blob_handling=WHOLE_BLOBS,
-        ).to_batches():
-            row_ids = batch["_rowid"].to_numpy()
-            given = batch.select(list(inputs))
-            if work.rows is None:
-                columns = _unpacked(stage, filler.values(given, row_ids))
-                done.append(row_ids)
-            else:
-                wanted = np.flatnonzero(member_mask(row_ids, work.rows))
-                made = _unpacked(stage, filler.values(given.take(pa.array(wanted)), row_ids[wanted]))
-                columns = [
-                    merged(batch[name], wanted, values)
-                    for name, values in zip(stage.columns.names, made, strict=True)
-                ]
-                done.append(row_ids[wanted])
-            writer.write((batch["_rowaddr"].to_numpy() & OFFSET_MASK).astype(np.int64), columns)
-    rows = row_set(np.sort(np.concatenate(done))) if done else row_set(np.empty(0, dtype=np.uint64))
+        for rows in reader.read(work, has_values=_is_mostly_known(stage)):
+            computed = computer.values(rows)
+            failures += computed.failures
+            done.append(rows.row_ids[rows.wanted])
+            writer.write(rows.offsets, _columns(stage, rows, computed.values))
+    outputs = field_ids(dataset, stage.columns.names)
     return ColumnFile(
         fragment_id=work.fragment_id,
         input_files=files_of(fragment, field_ids(dataset, stage.call.inputs)),
         path=writer.path,
         description=describe_file(dataset, writer.path),
         physical_rows=fragment.physical_rows,
-        rows=rows,
-        reused_rows=filler.reused - reused_before,
+        live_rows=fragment.physical_rows - fragment.num_deletions,
+        rows=_all_rows(done),
+        carried_files=None if work.rows is None else files_of(fragment, outputs),
+        reused_rows=computer.reused - reused_before,
+        failures=tuple(failures),
     )
 
 
-def scan_rows(dataset: lance.LanceDataset) -> int:
-    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
-    return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
+def _is_mostly_known(stage: FillColumn) -> bool:
+    known = sum(len(ref.rows) for ref in stage.checkpoints)
+    return known > (1 - DENSE) * sum(item.row_count for task in stage.tasks for item in task)
 
 
-def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
-    """What to read for a function, under names of its own: a table or view may use any other.
+def result_type(stage: FillColumn) -> pa.DataType:
+    """What the function has to give: the column's type, or a struct of which the columns get a field each."""
+    is_unpacked = stage.struct_fields[0] is not None
+    return stage.call.function.value_type if is_unpacked else stage.columns.field(0).type
 
-    An expression is evaluated by the scan: what is read is its value.
-    """
-    if call.function.encoding is FunctionEncoding.SQL:
-        return {f"{prefix}_0": call.function.payload.decode()}
-    return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
+
+def _columns(stage: FillColumn, rows: ReadRows, values: pa.Array) -> list[pa.Array]:
+    made = _unpacked(stage, values)
+    if rows.carried is None:
+        return made
+    return [merged(old, rows.wanted, new) for old, new in zip(rows.carried.columns, made, strict=True)]
 
 
 def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
@@ -173,4 +246,32 @@ def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
         return [values]
     places = [values.type.get_field_index(name) for name in stage.struct_fields]
     fields = values.flatten()
-    return [fields[place].cast(field.type) for place, field in zip(places, stage.columns, strict=True)]
+    return [_typed(fields[place], field.type) for place, field in zip(places, stage.columns, strict=True)]
+
+
+def _as_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn) -> pa.Array:
+    """Values from a checkpoint as the function gave them; those of a column file have the columns' names."""
+    if known.type.equals(wanted):
+        return known
+    if stage.struct_fields[0] is None:
+        return known.cast(wanted)
+    by_name = dict(zip(stage.struct_fields, known.flatten(), strict=True))
+    fields = [
+        _typed(by_name[field.name], field.type) if field.name in by_name else pa.nulls(len(known), field.type)
+        for field in wanted
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(wanted))
+
+
+def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Arrow refuses to cast a null struct whose fields must not be null, even to its own type."""
+    return values if values.type.equals(wanted) else values.cast(wanted)
+
+
+def _sliced(inputs: Inputs, start: int, count: int) -> Inputs:
+    blobs = {number: files[start : start + count] for number, files in inputs.blobs.items()}
+    return Inputs(inputs.columns.slice(start, count), blobs)
+
+
+def _all_rows(done: Sequence[RowIds]) -> BitMap64:
+    return row_set(np.sort(np.concatenate(done))) if done else BitMap64()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from time import monotonic
 from typing import Final
@@ -10,11 +11,12 @@ from uuid import uuid4
 
 from pyarrow import fs
 
-from tidemill.spark.functions import RowFailure
+from tidemill.jobs.model.failures import RowFailure
 from tidemill.storage.filesystems import open_location
 
 REPORT_SECONDS: Final = 0.5
 FAILED: Final = ".failed"
+SKIPPED: Final = ".skipped-"
 
 
 class TaskReport:
@@ -35,6 +37,11 @@ class TaskReport:
             self._write(f"{uuid4()}.rows-{self._pending}", b"")
         self._pending = 0
         self._reported_at = monotonic()
+
+    def skipped(self, failures: Sequence[RowFailure]) -> None:
+        if failures:
+            content = json.dumps([asdict(failure) for failure in failures]).encode()
+            self._write(f"{uuid4()}{SKIPPED}{len(failures)}", content)
 
     def failed(self, failure: RowFailure) -> None:
         self._write(f"{uuid4()}{FAILED}", json.dumps(asdict(failure)).encode())
@@ -57,15 +64,31 @@ class StageScratch:
     def rows_done(self) -> int:
         return sum(int(name.rpartition("-")[2]) for name in self._names() if ".rows-" in name)
 
+    def rows_skipped(self) -> int:
+        return sum(int(name.rpartition("-")[2]) for name in self._names() if SKIPPED in name)
+
+    def skipped(self) -> list[RowFailure]:
+        """What the rows that were skipped failed with."""
+        return [
+            RowFailure(**failure)
+            for name in self._names()
+            if SKIPPED in name
+            for failure in json.loads(self._read(name))
+        ]
+
     def find_failure(self) -> RowFailure | None:
         for name in self._names():
             if name.endswith(FAILED) and not name.startswith("."):
-                with self._filesystem.open_input_file(f"{self._directory}/{name}") as file:
-                    return RowFailure(**json.loads(file.read()))
+                return RowFailure(**json.loads(self._read(name)))
         return None
 
     def remove(self) -> None:
         self._filesystem.delete_dir(self._directory)
+
+    def _read(self, name: str) -> bytes:
+        with self._filesystem.open_input_file(f"{self._directory}/{name}") as file:
+            content: bytes = file.read()
+        return content
 
     def _names(self) -> list[str]:
         found = self._filesystem.get_file_info(fs.FileSelector(self._directory))

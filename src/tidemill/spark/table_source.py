@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 
 from tidemill.jobs.model.derived import path_of
-from tidemill.spark.kernels import WHOLE_BLOBS
+from tidemill.spark.reading import WHOLE_BLOBS
 
 if TYPE_CHECKING:
     import pandas as pd

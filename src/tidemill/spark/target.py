@@ -1,16 +1,60 @@
-"""Where Spark runs; a value that can be had without starting or importing Spark."""
+"""Where Spark runs; values that can be had without starting or importing Spark."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+LOCAL: Final = re.compile(r"local(\[(?P<threads>\*|[1-9]\d*)(, *[1-9]\d*)?\])?")
+CONNECT: Final = "sc://"
+SCHEMES: Final = ("spark://", CONNECT, "k8s://")
+MASTERS: Final = "local, local[N], local[*], spark://host:port, sc://host:port, yarn or k8s://..."
 
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """Where Spark runs and with what configuration."""
+    """Where Spark runs and with what configuration; `slots` is how many tasks it runs at a time."""
 
     master: str
     scratch: Path
     config: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return LOCAL.fullmatch(self.master) is not None
+
+    @property
+    def is_connect(self) -> bool:
+        return self.master.startswith(CONNECT)
+
+    @property
+    def known_slots(self) -> int | None:
+        """As given, or as the master says it; None when only the cluster itself could tell."""
+        return self.slots or slots_of(self.master)
+
+
+def is_master(text: str) -> bool:
+    """Whether it is a master of a kind that sessions can be opened on."""
+    has_scheme = any(text.startswith(scheme) and text != scheme for scheme in SCHEMES)
+    return has_scheme or text == "yarn" or LOCAL.fullmatch(text) is not None
+
+
+def slots_of(master: str) -> int | None:
+    """How many tasks a local master runs at a time; None for one that does not say."""
+    local = LOCAL.fullmatch(master)
+    if local is None:
+        return None
+    threads = local["threads"] or "1"
+    return _cores() if threads == "*" else int(threads)
+
+
+def _cores() -> int:
+    """Those this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from contextlib import ExitStack
+from typing import Final, TypeAlias
 
 import lance
 import numpy as np
@@ -12,18 +13,23 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 from tidemill.catalog.model.functions import FunctionKind
+from tidemill.functions.chunks import ChunkFunction
+from tidemill.functions.columns import CallSettings, ColumnFunction, FunctionRaised
+from tidemill.functions.hosting import FunctionHost
+from tidemill.functions.tables import yielded_batches
 from tidemill.jobs.model.coverage import member_mask
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID, path_of
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import RunTableFunction, ViewFragments, WriteViewRows
 from tidemill.lance.column_files import get_fragment
-from tidemill.spark.functions import Chunks, Column, FunctionRaised, yielded_batches
-from tidemill.spark.kernels import SCAN_ROWS, WHOLE_BLOBS, input_columns, scan_rows
+from tidemill.spark.reading import SCAN_ROWS, WHOLE_BLOBS, input_columns, scan_rows
 from tidemill.spark.scratch import TaskReport
 from tidemill.spark.table_source import TableSource
 
 DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
 ROWS_PER_CALL: Final = SCAN_ROWS // 16
+
+Evaluator: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class FailureKeeper:
@@ -42,16 +48,21 @@ class FailureKeeper:
 
 
 def write_view_fragments(
-    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport
+    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[ViewFragments]:
     """Evaluates the view for the rows and writes what comes out as new fragments of it."""
-    return [_write(stage, _view_batches(stage, work, report), report)]
+    with ExitStack() as functions:
+        evaluate = _evaluator(stage, CallSettings(host), functions)
+        return [_write(stage, _view_batches(stage, work, report, evaluate), report)]
 
 
 def write_table_fragments(
-    stage: RunTableFunction, partitions: Sequence[str | None], report: TaskReport
+    stage: RunTableFunction, partitions: Sequence[str | None], report: TaskReport, host: FunctionHost
 ) -> list[ViewFragments]:
-    """Calls the table function for each of the partitions and writes what it yields."""
+    """Calls the table function for each of the partitions and writes what it yields.
+
+    It reads the table itself, so it is called here, whatever the host says.
+    """
     return [_write(stage, _table_batches(stage, partition, report), report) for partition in partitions]
 
 
@@ -76,10 +87,9 @@ def _write(
 
 
 def _view_batches(
-    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport
+    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, evaluate: Evaluator
 ) -> Iterator[pa.RecordBatch]:
     dataset = lance.dataset(stage.source_location, version=stage.source_version)
-    evaluate = _evaluator(stage)
     inputs = {
         name: expression
         for number, call in enumerate(stage.calls)
@@ -100,11 +110,14 @@ def _view_batches(
             report.rows_done(batch.num_rows)
 
 
-def _evaluator(stage: WriteViewRows) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def _evaluator(stage: WriteViewRows, settings: CallSettings, functions: ExitStack) -> Evaluator:
     if stage.calls and stage.calls[0].function.kind is FunctionKind.CHUNKER:
-        chunks = Chunks(stage.calls[0])
+        chunks = functions.enter_context(ChunkFunction(stage.calls[0], settings))
         return lambda batch: _chunked(stage, batch, chunks)
-    columns = [Column(call, stage.output.field(call.name or "").type) for call in stage.calls]
+    columns = [
+        functions.enter_context(ColumnFunction(call, stage.output.field(call.name or "").type, settings))
+        for call in stage.calls
+    ]
     return lambda batch: _projected(stage, batch, columns)
 
 
@@ -116,11 +129,13 @@ def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.Reco
     return batch.select(list(input_columns(stage.calls[number], _prefix(number))))
 
 
-def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+def _projected(
+    stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]
+) -> pa.RecordBatch:
     row_ids = batch["_rowid"].to_numpy()
     found = {name: batch[name] for name in stage.columns}
     found |= {
-        call.name or "": columns[number].compute(_inputs(stage, batch, number), row_ids)
+        call.name or "": columns[number].compute(_inputs(stage, batch, number), row_ids).values
         for number, call in enumerate(stage.calls)
     }
     found |= {
@@ -130,7 +145,7 @@ def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[Co
     return pa.record_batch([found[name] for name in stage.output.names], schema=stage.output)
 
 
-def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: Chunks) -> pa.RecordBatch:
+def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> pa.RecordBatch:
     row_ids = batch["_rowid"].to_numpy()
     children = chunks.compute(_inputs(stage, batch, 0), row_ids)
     parents = pa.array(children.parents)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planner.refresh import ViewProgress, covered_after, plan_refresh
@@ -33,15 +33,15 @@ def test_a_backfill_computes_what_is_live_and_not_up_to_date(
 ) -> None:
     coverage = Coverage("d", 5, BitMap64(covered), 1)
     progress = ColumnProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
-    plan = plan_backfill(progress, BackfillRequest("c", commit_granularity=2))
-    work = [item for group in plan.groups for item in group]
+    plan = plan_backfill(progress, BackfillRequest("c", commit_granularity=2), slots=2)
+    work = [item for group in plan.groups for item in group.work]
     planned = BitMap64()
     for item in work:
         assert item.rows is not None
         assert {row // 10 for row in item.rows} == {item.fragment_id}
         planned |= item.rows
     assert set(planned) == live - (covered - updated)
-    assert all(len(group) <= 2 for group in plan.groups)
+    assert all(len(group.work) <= 2 for group in plan.groups)
     assert plan.is_empty == (not planned)
     assert plan.rows + plan.rows_reused == len(live)
 
@@ -50,13 +50,54 @@ def test_a_backfill_computes_what_is_live_and_not_up_to_date(
 def test_a_filter_is_taken_at_its_word(live: set[int], covered: set[int]) -> None:
     coverage = Coverage("d", 5, BitMap64(covered), 1)
     progress = ColumnProgress(snapshot(live), coverage, Changes(), located(live))
-    assert plan_backfill(progress, BackfillRequest("c", where="x > 1")).rows == len(live)
+    assert plan_backfill(progress, BackfillRequest("c", where="x > 1"), slots=2).rows == len(live)
 
 
 def test_whole_fragments_are_planned_without_looking_at_rows() -> None:
     progress = ColumnProgress(snapshot({1, 2, 11}), Coverage("d"), Changes(), None)
-    (group,) = plan_backfill(progress, BackfillRequest("c")).groups
-    assert [(item.fragment_id, item.rows, item.row_count) for item in group] == [(0, None, 2), (1, None, 1)]
+    (group,) = plan_backfill(progress, BackfillRequest("c"), slots=2).groups
+    assert [(item.fragment_id, item.rows, item.row_count) for item in group.work] == [
+        (0, None, 2),
+        (1, None, 1),
+    ]
+
+
+@given(live=SETS, covered=SETS, updated=SETS, others=SETS, failed=SETS)
+def test_the_selections_part_what_is_live(
+    live: set[int], covered: set[int], updated: set[int], others: set[int], failed: set[int]
+) -> None:
+    others -= covered
+    coverage, changes = Coverage("d", 5, BitMap64(covered), 1), Changes(BitMap64(updated))
+    progress = ColumnProgress(
+        snapshot(live), coverage, changes, located(live), BitMap64(others), BitMap64(failed)
+    )
+
+    def planned(only: RowSelection | None) -> set[int]:
+        plan = plan_backfill(progress, BackfillRequest("c", only=only), slots=2)
+        return {row for group in plan.groups for item in group.work for row in item.rows or ()}
+
+    stale = live & (others | (covered & updated))
+    assert planned(RowSelection.STALE) == stale
+    assert planned(RowSelection.MISSING) == live - covered - others
+    assert planned(RowSelection.FAILED) == live & failed
+    assert planned(None) == planned(RowSelection.STALE) | planned(RowSelection.MISSING)
+
+
+@given(live=SETS, covered=SETS, updated=SETS)
+def test_values_newer_than_a_pinned_version_stay(
+    live: set[int], covered: set[int], updated: set[int]
+) -> None:
+    coverage = Coverage("d", 12, BitMap64(covered), 1)
+    progress = ColumnProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
+    plan = plan_backfill(progress, BackfillRequest("c", read_version=9), slots=2)
+    planned = BitMap64()
+    for group in plan.groups:
+        for item in group.work:
+            planned |= item.rows or BitMap64()
+    assert set(planned) == live - covered
+    after = progress.after(progress.current, planned)
+    assert after.watermark == 12
+    assert set(after.rows) == covered | (live - updated)
 
 
 @given(live=SETS, covered=SETS, updated=SETS, is_full=st.booleans())

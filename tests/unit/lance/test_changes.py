@@ -12,7 +12,7 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.coverage import Changes
+from tidemill.jobs.model.coverage import Changes, Watched
 from tidemill.lance.changes import find_changes
 from tidemill.lance.column_files import ColumnFileWriter, describe_file
 
@@ -43,7 +43,7 @@ def changes_of(dataset: LanceDataset, *steps: Change) -> Changes:
     for step in steps:
         dataset.checkout_latest()
         step(dataset)
-    return find_changes(lance.dataset(dataset.uri), base, ["x"])
+    return find_changes(lance.dataset(dataset.uri), base, Watched(("x",)))
 
 
 def update(column: str, where: str) -> Change:
@@ -96,6 +96,50 @@ def test_updated_rows_are_found(dataset: LanceDataset) -> None:
     assert changes_of(dataset, update("x", "x IN (4, 15)")).updated == BitMap64([4, 15])
 
 
+@pytest.mark.parametrize(
+    "same",
+    [
+        update("y", "x IN (4, 15)"),
+        lambda dataset: dataset.update({"x": "x"}, where="x < 12"),
+        lambda dataset: dataset.update({"x": "x + 0"}, where="x < 12"),
+    ],
+)
+def test_rows_written_with_the_values_they_had_are_not_changed(dataset: LanceDataset, same: Change) -> None:
+    assert changes_of(dataset, same) == Changes()
+
+
+def test_a_change_that_was_taken_back_at_once_is_none(dataset: LanceDataset) -> None:
+    found = changes_of(
+        dataset,
+        lambda handle: handle.update({"x": "x + 1"}, where="x = 4"),
+        lambda handle: handle.update({"x": "x - 1"}, where="x = 5 AND y = 4"),
+    )
+    assert found == Changes()
+
+
+def test_a_written_output_is_a_change_unless_a_job_wrote_it(dataset: LanceDataset) -> None:
+    base = dataset.version
+    replaced = replace_column(dataset, "y", 1)
+    latest = lance.dataset(dataset.uri)
+    assert find_changes(latest, base, Watched(("x",))) == Changes()
+    watched = Watched(("x",), ("y",))
+    assert find_changes(latest, base, watched).updated == BitMap64([10, *range(11, 20)]) - BitMap64([7])
+    own = Watched(("x",), ("y",), frozenset({replaced.version}))
+    assert find_changes(latest, base, own) == Changes()
+
+
+def test_a_compaction_that_rewrote_an_index_changes_nothing(dataset: LanceDataset) -> None:
+    """pylance cannot show such a transaction."""
+    found = changes_of(
+        dataset,
+        lambda handle: handle.create_scalar_index("x", "BTREE"),
+        lambda handle: handle.delete("x = 3"),
+        compact,
+        update("x", "x = 15"),
+    )
+    assert found.updated == BitMap64([15])
+
+
 def test_updates_are_found_before_and_after_a_rewrite_of_another_column(dataset: LanceDataset) -> None:
     found = changes_of(
         dataset,
@@ -113,7 +157,7 @@ def test_a_rewritten_input_column_makes_its_fragments_stale(dataset: LanceDatase
     dataset.add_columns({"v": "x * 2"})
     base = dataset.version
     replace_column(dataset, "v", 1)
-    found = find_changes(lance.dataset(dataset.uri), base, ["v"])
+    found = find_changes(lance.dataset(dataset.uri), base, Watched(("v",)))
     assert found.updated == BitMap64(range(10, 20))
 
 
@@ -136,5 +180,5 @@ def test_a_log_that_is_gone_means_everything(dataset: LanceDataset) -> None:
     update("x", "x = 4")(dataset)
     update("x", "x = 5")(dataset)
     dataset.cleanup_old_versions(older_than=timedelta(0))
-    found = find_changes(lance.dataset(dataset.uri), base, ["x"])
+    found = find_changes(lance.dataset(dataset.uri), base, Watched(("x",)))
     assert (found.is_total, found.reason) == (True, f"the log of version {base + 1} is gone")

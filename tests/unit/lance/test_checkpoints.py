@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.stages import CheckpointRef
-from tidemill.lance.checkpoints import (
+from tidemill.jobs.model.failures import RowFailure
+from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
+from tidemill.lance.checkpoint_files import (
     CheckpointValues,
     list_checkpoints,
-    remove_checkpoints,
+    remove_folder,
+    take_finished,
     write_checkpoint,
+    write_finished,
 )
 
 
@@ -28,20 +31,43 @@ def test_values_are_found_by_row_id(tmp_path: Path) -> None:
     found = list_checkpoints(location)
     assert sorted((item.version, sorted(item.rows)) for item in found) == [(3, [2, 5, 9]), (4, [7])]
     values = CheckpointValues(CheckpointRef(item.path, item.rows - BitMap64([9])) for item in found)
-    positions, array = values.find(ids(1, 2, 5, 7, 9, 11))
+    positions, array, failures = values.find(ids(1, 2, 5, 7, 9, 11))
     assert array is not None
-    assert (positions.tolist(), array.to_pylist()) == ([1, 2, 3], ["two", None, "seven"])
+    assert dict(zip(positions.tolist(), array.to_pylist(), strict=True)) == {1: "two", 2: None, 3: "seven"}
+    assert failures == ()
 
 
 def test_without_checkpoints_nothing_is_found(tmp_path: Path) -> None:
     assert list_checkpoints(str(tmp_path / "never")) == []
-    positions, array = CheckpointValues([]).find(ids(1))
+    positions, array, _ = CheckpointValues([]).find(ids(1))
     assert (len(positions), array) == (0, None)
 
 
 def test_removing_twice_is_fine(tmp_path: Path) -> None:
     location = str(tmp_path / "c")
     write_checkpoint(location, 1, ids(1), pa.array([1]))
-    remove_checkpoints(location)
-    remove_checkpoints(location)
+    remove_folder(location)
+    remove_folder(location)
+    assert list_checkpoints(location) == []
+
+
+def test_failures_are_found_only_by_those_who_would_skip_them(tmp_path: Path) -> None:
+    location = str(tmp_path / "c")
+    failure = RowFailure(5, "ValueError", "no", "trace", attempts=2)
+    write_checkpoint(location, 1, ids(4, 5), pa.array([40, None]), [failure])
+    refs = [CheckpointRef(item.path, item.rows) for item in list_checkpoints(location)]
+    positions, array, failures = CheckpointValues(refs).find(ids(4, 5))
+    assert array is not None
+    assert (positions.tolist(), array.to_pylist(), failures) == ([0], [40], ())
+    positions, array, failures = CheckpointValues(refs, with_failures=True).find(ids(4, 5))
+    assert array is not None
+    assert (positions.tolist(), array.to_pylist(), failures) == ([0, 1], [40, None], (failure,))
+
+
+def test_finished_files_are_noted_beside_the_values(tmp_path: Path) -> None:
+    location = str(tmp_path / "c")
+    file = ColumnFile(3, frozenset({"a"}), "f.lance", {"path": "f.lance"}, 10, 9, BitMap64([1, 2]))
+    write_finished(location, 7, [file])
+    ((_, version, files),) = take_finished(location)
+    assert (version, files) == (7, [file])
     assert list_checkpoints(location) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,22 @@ from pyroaring import BitMap64
 class Coverage:
     """Rows whose result equals function(inputs at `watermark`); `revision` guards against lost updates.
 
-    A stored coverage has revision 1 or more; revision 0 means nothing has been stored yet.
+    A stored coverage has revision 1 or more; revision 0 means nothing has been stored yet. `published` is the
+    latest version of the table that holds results of it. The `outdated` rows hold results, too, but of values
+    that have changed since.
     """
 
     digest: str
     watermark: int = 0
     rows: BitMap64 = field(default_factory=BitMap64)
     revision: int = 0
+    published: int = 0
+    outdated: BitMap64 = field(default_factory=BitMap64)
+
+    @property
+    def held(self) -> BitMap64:
+        """Every row that holds a result, up to date or not."""
+        return self.rows | self.outdated
 
 
 @dataclass(frozen=True)
@@ -35,10 +44,32 @@ class Changes:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class Watched:
+    """The columns whose values matter: what a function reads, and what it fills.
+
+    `own_versions` are those in which jobs filled the outputs; what they wrote there is right.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    own_versions: frozenset[int] = frozenset()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Top-level columns: those are written as a whole."""
+        return tuple(dict.fromkeys(top_level(name) for name in (*self.inputs, *self.outputs)))
+
+
+def top_level(path: str) -> str:
+    """The column that a dotted path leads into."""
+    return path.split(".")[0].strip("`")
+
+
 def advance(coverage: Coverage, changes: Changes, version: int) -> Coverage:
     """The same coverage seen from a later version: what changed since is no longer covered."""
     rows = BitMap64() if changes.is_total else coverage.rows - changes.updated
-    return Coverage(coverage.digest, version, rows, coverage.revision)
+    return replace(coverage, watermark=version, rows=rows, outdated=coverage.held - rows)
 
 
 def row_set(row_ids: npt.NDArray[np.uint64]) -> BitMap64:

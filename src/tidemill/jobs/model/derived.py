@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.tables import MAIN_BRANCH
 
 SOURCE_ROW_ID: Final = "__source_row_id"
 CHILD_INDEX: Final = "__child_index"
@@ -40,6 +41,7 @@ class ComputedColumn:
     function_digest: str
     inputs: tuple[str, ...]
     siblings: tuple[ColumnOutput, ...] = ()
+    has_auto_backfill: bool = False
 
     @property
     def outputs(self) -> tuple[ColumnOutput, ...]:
@@ -48,6 +50,11 @@ class ComputedColumn:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(output.name for output in self.outputs)
+
+
+def subject_of(column_id: UUID, branch: str) -> UUID:
+    """What coverage, errors and jobs of a column are kept under: each branch has values of its own."""
+    return column_id if branch == MAIN_BRANCH else uuid5(column_id, branch)
 
 
 class ViewKind(StrEnum):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.state import JobState
 
 
@@ -16,14 +19,31 @@ class JobKind(StrEnum):
     BACKFILL = "backfill"
     REFRESH = "refresh"
     INDEX = "index"
+    PREVIEW = "preview"
+
+
+class RowSelection(StrEnum):
+    """Which of the rows that need work a backfill is for."""
+
+    # The value is of another version of the function, or of inputs that have changed since.
+    STALE = "stale"
+    # There never was a value.
+    MISSING = "missing"
+    # The function failed, and the row was skipped.
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest:
-    """Everything a caller may say about a backfill; None means our default."""
+    """Everything a caller may say about a backfill; None means our default.
+
+    `where` takes exactly its rows, `only` some of those that need work; without either it is all of these.
+    """
 
     column: str
+    branch: str | None = None
     where: str | None = None
+    only: RowSelection | None = None
     read_version: int | None = None
     concurrency: int | None = None
     num_frags: int | None = None
@@ -32,6 +52,23 @@ class BackfillRequest:
     min_checkpoint_size: int | None = None
     max_checkpoint_size: int | None = None
     flush_interval_seconds: float | None = None
+    intra_applier_concurrency: int | None = None
+    task_size: int | None = None
+    cluster: str | None = None
+    environment: Environment | None = None
+    on_error: ErrorPolicy = FAIL_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRequest:
+    """A few rows to compute and show, without publishing them."""
+
+    column: str
+    rows: int
+    branch: str | None = None
+    where: str | None = None
+    cluster: str | None = None
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +93,7 @@ class IndexRequest:
     is_replacement: bool = False
 
 
-JobRequest: TypeAlias = BackfillRequest | RefreshRequest | IndexRequest
+JobRequest: TypeAlias = BackfillRequest | PreviewRequest | RefreshRequest | IndexRequest
 """One kind of request for each JobKind; `tidemill.store.job_rows` and the worker know them by their type."""
 
 
@@ -113,6 +150,7 @@ class Job:
     submitted_by: str
     created_at: datetime
     idempotency_key: str | None = None
+    cluster: str = DEFAULT_CLUSTER
     epoch: int = 0
     attempt: int = 0
     owner: str | None = None
@@ -128,7 +166,20 @@ class Job:
 
     @property
     def column(self) -> str | None:
-        return self.request.column if isinstance(self.request, BackfillRequest | IndexRequest) else None
+        return None if isinstance(self.request, RefreshRequest) else self.request.column
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list is of; None means any."""
+
+    table_id: UUID | None = None
+    subject_id: UUID | None = None
+    kind: JobKind | None = None
+    state: JobState | None = None
+
+
+ANY_JOB: Final = JobFilter()
 
 
 @dataclass(frozen=True, slots=True)

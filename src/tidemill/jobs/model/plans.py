@@ -69,11 +69,35 @@ class RowLocations:
 
 @dataclass(frozen=True)
 class FragmentWork:
-    """The rows of one fragment that have to be computed; None means all that are alive."""
+    """The rows of one fragment that have to be computed; None means all that are alive.
+
+    A `span` narrows that to so many of the live rows, from the given one on, in the order they are stored.
+    """
 
     fragment_id: int
     rows: BitMap64 | None
     row_count: int
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class CommitGroup:
+    """Fragments that are committed together, and the tasks that compute their rows.
+
+    Work that is cut into pieces smaller than a fragment is computed first, by `pieces`, and then joined.
+    """
+
+    tasks: tuple[tuple[FragmentWork, ...], ...]
+    pieces: tuple[tuple[FragmentWork, ...], ...] = ()
+
+    @property
+    def work(self) -> tuple[FragmentWork, ...]:
+        """What is filled, fragment by fragment."""
+        return tuple(item for task in self.tasks for item in task)
+
+    @property
+    def rows(self) -> int:
+        return sum(item.row_count for item in self.work)
 
 
 @dataclass(frozen=True)
@@ -81,17 +105,47 @@ class BackfillPlan:
     """Fragments to fill at `read_version`, in groups of one commit each."""
 
     read_version: int
-    groups: tuple[tuple[FragmentWork, ...], ...]
+    groups: tuple[CommitGroup, ...]
     reason: str
     rows_reused: int = 0
 
     @property
     def rows(self) -> int:
-        return sum(work.row_count for group in self.groups for work in group)
+        return sum(group.rows for group in self.groups)
+
+    @property
+    def fragments(self) -> int:
+        return sum(len(group.work) for group in self.groups)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that call the function: pieces where work is cut, whole fragments elsewhere."""
+        return sum(len(group.pieces) or len(group.tasks) for group in self.groups)
 
     @property
     def is_empty(self) -> bool:
         return not self.groups
+
+    def summary(self) -> dict[str, int | str]:
+        """The figures that are shown before a job and kept with it."""
+        return {
+            "read_version": self.read_version,
+            "rows": self.rows,
+            "rows_reused": self.rows_reused,
+            "fragments": self.fragments,
+            "tasks": self.tasks,
+            "commits": len(self.groups),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class BackfillExplanation:
+    """A plan with what is foreseen about carrying it out; no expected time where nothing is known."""
+
+    plan: BackfillPlan
+    expected_seconds: float | None
+    conflicts: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.catalog.model.functions import Function
+from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
+
+SHORTEST_FLUSH: Final = 0.5
+LONGEST_FLUSH: Final = 10.0
+LOST_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +25,21 @@ class BatchPolicy:
     """How many rows a function gets at a time, and how often results are put in safety.
 
     The first batch is small: how slow the function is, is not known yet, and nothing is safe before it ends.
+    The interval counts the time spent in the function. Without one it follows how much there is to lose:
+    a fiftieth of what the task has computed so far, within bounds.
     """
 
     initial_rows: int = 64
     min_rows: int = 1
     max_rows: int = 65536
-    target: timedelta = timedelta(seconds=1)
-    flush_interval: timedelta = timedelta(seconds=10)
+    target: timedelta = timedelta(seconds=0.25)
+    flush_interval: timedelta | None = None
+
+    def is_due(self, unsaved_seconds: float, total_seconds: float) -> bool:
+        """Whether results should be put in safety after so much time since the last time, and in all."""
+        if self.flush_interval is not None:
+            return unsaved_seconds >= self.flush_interval.total_seconds()
+        return unsaved_seconds >= min(LONGEST_FLUSH, max(SHORTEST_FLUSH, total_seconds * LOST_SHARE))
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,9 @@ class FillColumn:
     """Compute columns for rows of some fragments and write one column file per fragment.
 
     One column gets the function's result; several get one field of it each, those named by `struct_fields`.
+    `tasks` say what each task does; at most `parallelism` of them run at a time, and each calls the function
+    from `threads` places at once. `allowed_skips` is how many rows of the whole stage may be skipped. A
+    suspect stage has lost a task's process before, and its function may be the reason.
     """
 
     job_id: str
@@ -58,11 +75,16 @@ class FillColumn:
     columns: pa.Schema
     struct_fields: tuple[str | None, ...]
     call: FunctionCall
-    work: tuple[FragmentWork, ...]
+    tasks: tuple[tuple[FragmentWork, ...], ...]
     checkpoint_location: str
     checkpoints: tuple[CheckpointRef, ...] = ()
     parallelism: int | None = None
+    threads: int = 1
     batches: BatchPolicy = BatchPolicy()
+    on_error: ErrorPolicy = FAIL_AT_ONCE
+    allowed_skips: int | None = None
+    environment: Environment = OWN_ENVIRONMENT
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,8 @@ class ColumnFile:
 
     `description` is how the table format names the file in a commit; it means nothing to us.
     `input_files` are those the values came from: while the fragment has them, the values fit its rows.
+    `live_rows` is how many rows the fragment had when it was read: with fewer, some have left it since.
+    `carried_files` are those that values of other rows were carried forward from, None if there are no such.
     """
 
     fragment_id: int
@@ -78,13 +102,29 @@ class ColumnFile:
     path: str
     description: Mapping[str, Any]
     physical_rows: int
+    live_rows: int
     rows: BitMap64
+    carried_files: frozenset[str] | None = None
     reused_rows: int = 0
+    failures: tuple[RowFailure, ...] = ()
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """Rows whose values are in safety as checkpoints, and those on which the function failed."""
+
+    rows: BitMap64
+    reused_rows: int
+    seconds: float
+    failures: tuple[RowFailure, ...] = ()
 
 
 @dataclass(frozen=True)
 class Published:
-    """The files a commit put in place (and its version), and those whose fragment was gone by then."""
+    """The files a commit put in place (and its version), with the rows that are there; the others as orphans.
+
+    A row may be gone, or another writer may have moved it: then its value is in no place where it is read.
+    """
 
     version: int | None
     files: tuple[ColumnFile, ...]

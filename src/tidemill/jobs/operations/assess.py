@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from pyroaring import BitMap64
 
@@ -11,9 +12,15 @@ from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ColumnNotComputed, ViewNotFound
-from tidemill.jobs.model.coverage import Changes, Coverage
-from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.coverage import Changes, Coverage, Watched
+from tidemill.jobs.model.derived import (
+    ComputedColumn,
+    MaterializedView,
+    SourceQuery,
+    ViewKind,
+    subject_of,
+)
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
 from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
 from tidemill.jobs.model.stages import FunctionCall
 from tidemill.jobs.planner.backfill import ColumnProgress
@@ -29,6 +36,10 @@ class DeclaredColumn:
     column: ComputedColumn
     function: Function
 
+    @property
+    def subject_id(self) -> UUID:
+        return subject_of(self.column.column_id, self.table.branch)
+
 
 @dataclass(frozen=True)
 class DeclaredView:
@@ -41,11 +52,16 @@ class DeclaredView:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Rows by the fragment they are in at a version."""
+class _Known:
+    """What the catalog has recorded about a column."""
 
-    version: int
-    work: tuple[FragmentWork, ...]
+    coverage: Coverage
+    others: BitMap64
+    failed: BitMap64
+    watched: Watched
+
+    def is_newer(self, version: int) -> bool:
+        return self.coverage.watermark > version
 
 
 class Assessor:
@@ -75,17 +91,33 @@ class Assessor:
             raise InvalidInput("id", f"the source table of {table.ident} was dropped; it cannot be refreshed")
         return DeclaredView(table, source, view, calls)
 
-    def column_progress(self, declared: DeclaredColumn, request: BackfillRequest) -> ColumnProgress:
-        snapshot = self._sources.snapshot(declared.table, request.read_version)
+    def column_progress(
+        self, declared: DeclaredColumn, request: BackfillRequest | PreviewRequest
+    ) -> ColumnProgress:
+        version = request.read_version if isinstance(request, BackfillRequest) else None
+        only = request.only if isinstance(request, BackfillRequest) else None
+        snapshot = self._sources.snapshot(declared.table, version)
+        known = self._known(declared, snapshot.version)
+        changes = self._changes(declared.table, known.coverage, snapshot.version, known.watched)
+        is_untouched = not known.coverage.rows or (changes.is_total and not known.is_newer(snapshot.version))
+        located = None
+        if request.where is not None or only is not None or not is_untouched:
+            located = self._sources.locate(declared.table, snapshot.version, request.where)
+        return ColumnProgress(snapshot, known.coverage, changes, located, known.others, known.failed)
+
+    def _known(self, declared: DeclaredColumn, version: int) -> _Known:
+        digest, others = declared.column.function_digest, BitMap64()
+        coverage = Coverage(digest)
         with self._store.transaction() as tx:
-            found = tx.coverage.find(declared.column.column_id, declared.column.function_digest)
-        coverage = found or Coverage(declared.column.function_digest)
-        changes = self._changes(declared.table, coverage, snapshot.version, declared.column.inputs)
-        is_untouched = request.where is None and (not coverage.rows or changes.is_total)
-        located = (
-            None if is_untouched else self._sources.locate(declared.table, snapshot.version, request.where)
-        )
-        return ColumnProgress(snapshot, coverage, changes, located)
+            for found in tx.coverage.list_of(declared.subject_id):
+                if found.digest == digest:
+                    coverage = found
+                else:
+                    others |= found.held
+            failed = tx.errors.rows_of(declared.subject_id, digest)
+            own = tx.parts.versions_of(declared.subject_id, min(coverage.watermark, version))
+        watched = Watched(declared.column.inputs, declared.column.names, own)
+        return _Known(coverage, others, failed, watched)
 
     def check_readable(self, declared: DeclaredColumn, snapshot: TableSnapshot) -> None:
         """The table may have lost columns since the job was submitted; raises TableColumnNotFound."""
@@ -101,12 +133,13 @@ class Assessor:
             if name not in known:
                 raise TableColumnNotFound(declared.table.ident, name, tuple(known))
 
-    def layout(self, table: Table, rows: BitMap64) -> Layout:
-        """Where these rows are now."""
-        snapshot = self._sources.snapshot(table, None)
-        found = self._sources.locate(table, snapshot.version, None).by_fragment(rows)
-        work = tuple(FragmentWork(fragment, ids, len(ids)) for fragment, ids in sorted(found.items()))
-        return Layout(snapshot.version, work)
+    def latest_version(self, table: Table) -> int:
+        return self._sources.snapshot(table, None).version
+
+    def layout(self, table: Table, version: int, rows: BitMap64) -> tuple[FragmentWork, ...]:
+        """Where these rows are at a version, fragment by fragment."""
+        found = self._sources.locate(table, version, None).by_fragment(rows)
+        return tuple(FragmentWork(fragment, ids, len(ids)) for fragment, ids in sorted(found.items()))
 
     def view_progress(self, declared: DeclaredView, source_version: int | None) -> ViewProgress:
         snapshot = self._sources.snapshot(declared.source, source_version)
@@ -117,19 +150,19 @@ class Assessor:
         columns = self._sources.columns_read(
             declared.source, query, declared.view.inputs_read, snapshot.version
         )
-        changes = self._changes(declared.source, coverage, snapshot.version, columns)
+        changes = self._changes(declared.source, coverage, snapshot.version, Watched(columns))
         is_whole = declared.view.kind is ViewKind.UDTF
         where = query.filter if is_whole or query.is_window else None
         located = self._sources.locate(declared.source, snapshot.version, where)
         window = located.window(query.offset, query.limit)
         return ViewProgress(snapshot, coverage, changes, window, is_whole)
 
-    def _changes(self, table: Table, coverage: Coverage, version: int, columns: tuple[str, ...]) -> Changes:
+    def _changes(self, table: Table, coverage: Coverage, version: int, watched: Watched) -> Changes:
         """Between the watermark and the version, whichever comes first: rows may go back in time, too."""
         if not coverage.revision or not coverage.rows:
             return Changes()
         first, last = sorted((coverage.watermark, version))
-        return self._sources.changes(table, first, last, columns)
+        return self._sources.changes(table, first, last, watched)
 
 
 def _calls(tx: JobTransaction, view: MaterializedView) -> tuple[FunctionCall, ...]:

@@ -18,7 +18,7 @@ from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, Ta
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn, SourceQuery
 from tidemill.jobs.operations.assess import DeclaredColumn
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
+from tidemill.jobs.ports import ColumnTypes, JobStore, JobTransaction, SourceTables
 
 # Column files cannot hold blobs: Lance writes those apart from the rows.
 BLOB_MARK: Final = "lance-encoding:blob"
@@ -45,6 +45,7 @@ class ColumnDeclaration:
     siblings: tuple[ColumnOutput, ...] = ()
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    has_auto_backfill: bool = False
 
 
 class ColumnOperations:
@@ -55,12 +56,14 @@ class ColumnOperations:
         files: TableFiles,
         data: TableData,
         sources: SourceTables,
+        types: ColumnTypes,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
         self._data = data
         self._sources = sources
+        self._types = types
 
     def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
         """Adds all-null columns and remembers what fills them, in one commit; returns the new version."""
@@ -73,6 +76,7 @@ class ColumnOperations:
             for declaration, item in zip(declarations, declared, strict=True)
             for field in _fields(item, declaration.metadata)
         ]
+        self._types.check(table, fields)
         self._write_files(table, declarations)
 
         def remember(catalog: CatalogTransaction, _: int) -> None:
@@ -112,7 +116,10 @@ class ColumnOperations:
                     "path", f"'{declaration.name}' is filled with {before.names}; drop them all"
                 )
             else:
-                tx.derived.replace_function(replace(item.column, column_id=before.column_id))
+                is_automatic = before.has_auto_backfill or item.column.has_auto_backfill
+                tx.derived.replace_function(
+                    replace(item.column, column_id=before.column_id, has_auto_backfill=is_automatic)
+                )
 
     def list_declared(self, caller: Caller, ident: TableIdent) -> Sequence[DeclaredColumn]:
         self._authorizer.require(caller, Permission.READ, ident)
@@ -165,8 +172,16 @@ class ColumnOperations:
 
     def _declared(self, table: Table, schema: pa.Schema, declaration: ColumnDeclaration) -> DeclaredColumn:
         function, inputs = self._bound(table, schema, declaration)
-        column_id, table_id, name = uuid4(), table.table_id, declaration.name
-        column = ComputedColumn(column_id, table_id, name, function.digest, inputs, declaration.siblings)
+        name = declaration.name
+        column = ComputedColumn(
+            column_id=uuid4(),
+            table_id=table.table_id,
+            name=name,
+            function_digest=function.digest,
+            inputs=inputs,
+            siblings=declaration.siblings,
+            has_auto_backfill=declaration.has_auto_backfill,
+        )
         if column.names[0] != name:
             raise InvalidInput("outputs", f"has to begin with the column '{name}'")
         return DeclaredColumn(table, column, function)

@@ -58,7 +58,8 @@ class RunningJob:
         self._stage_start = self.progress.done
 
     def rows_done(self, rows: int) -> None:
-        done = max(self.progress.done, self._stage_start + rows)
+        # A task that Spark runs again counts its rows again.
+        done = min(max(self.progress.done, self._stage_start + rows), self.progress.total)
         if done != self.progress.done:
             self.progress = replace(self.progress, done=done)
             if monotonic() - self._reported_at >= REPORT_SECONDS:

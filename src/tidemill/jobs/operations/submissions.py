@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import Table
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.model.identity import new_job_id
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     IndexRequest,
     Job,
     JobEvent,
+    JobFilter,
     JobKind,
     JobRequest,
+    PreviewRequest,
     RefreshRequest,
 )
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.assess import Assessor
+from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, SourceTables
 
 
@@ -34,6 +37,7 @@ class JobOperations:
         versions: VersionOperations,
         sources: SourceTables,
         assessor: Assessor,
+        clusters: Clusters,
         bell: Callable[[], None],
     ) -> None:
         self._store = store
@@ -41,18 +45,24 @@ class JobOperations:
         self._versions = versions
         self._sources = sources
         self._assessor = assessor
+        self._clusters = clusters
         self._bell = bell
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
     ) -> Job:
-        self._authorizer.require(caller, Permission.COMPUTE, ident)
-        declared = self._assessor.get_column(self._table(ident), request.column)
+        declared = self._declared(caller, ident, request)
         self._check_version(declared.table, request.read_version, "read_version")
-        if request.where is not None:
-            self._sources.check_where(declared.table, request.where)
-        subject_id = declared.column.column_id
+        subject_id = declared.subject_id
         return self._submit(caller, declared.table, JobKind.BACKFILL, subject_id, request, idempotency_key)
+
+    def submit_preview(
+        self, caller: Caller, ident: TableIdent, request: PreviewRequest, idempotency_key: str | None
+    ) -> Job:
+        """A preview stands in nobody's way, so it is a subject of its own."""
+        declared = self._declared(caller, ident, request)
+        subject_id = uuid5(declared.subject_id, idempotency_key or str(uuid4()))
+        return self._submit(caller, declared.table, JobKind.PREVIEW, subject_id, request, idempotency_key)
 
     def submit_refresh(
         self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
@@ -76,10 +86,20 @@ class JobOperations:
         self._authorizer.require(caller, Permission.READ, job.table)
         return job
 
-    def list_recent(self, caller: Caller, before: str | None, limit: int) -> Sequence[Job]:
-        self._authorizer.require(caller, Permission.READ, NamespacePath())
+    def list_recent(
+        self,
+        caller: Caller,
+        before: str | None,
+        limit: int,
+        *,
+        table: TableIdent | None = None,
+        kind: JobKind | None = None,
+        state: JobState | None = None,
+    ) -> Sequence[Job]:
+        self._authorizer.require(caller, Permission.READ, table or NamespacePath())
         with self._store.transaction() as tx:
-            return tx.jobs.list_recent(before, limit)
+            table_id = None if table is None else tx.tables.get(table).table_id
+            return tx.jobs.list_recent(before, limit, JobFilter(table_id, kind=kind, state=state))
 
     def cancel(self, caller: Caller, job_id: str) -> Job:
         job = self.get(caller, job_id)
@@ -113,9 +133,25 @@ class JobOperations:
         with self._store.transaction() as tx:
             return tx.events.list_after(job_id, after)
 
+    def _declared(
+        self, caller: Caller, ident: TableIdent, request: BackfillRequest | PreviewRequest
+    ) -> DeclaredColumn:
+        self._authorizer.require(caller, Permission.COMPUTE, ident)
+        self._clusters.check(request.cluster)
+        table = self._versions.get_branch(ident, request.branch or MAIN_BRANCH)
+        declared = self._assessor.get_column(table, request.column)
+        if request.where is not None:
+            self._sources.check_where(declared.table, request.where)
+        return declared
+
     def _table(self, ident: TableIdent) -> Table:
         with self._store.transaction() as tx:
             return tx.tables.get(ident)
+
+    def _cluster_of(self, request: JobRequest) -> str:
+        if isinstance(request, BackfillRequest | PreviewRequest):
+            return self._clusters.check(request.cluster)
+        return DEFAULT_CLUSTER
 
     def _check_version(self, table: Table, version: int | None, field: str) -> None:
         if version is not None and self._versions.find(table, version) is None:
@@ -147,6 +183,7 @@ class JobOperations:
                 submitted_by=caller.principal,
                 created_at=tx.now(),
                 idempotency_key=idempotency_key,
+                cluster=self._cluster_of(request),
             )
             tx.jobs.add(job)
             tx.events.append(job.job_id, "submitted", {"by": caller.principal})

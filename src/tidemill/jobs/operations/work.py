@@ -10,11 +10,13 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost, RowFailed
+from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.jobs import Failure, Job, JobRequest, Lease
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.ports import JobStore
+from tidemill.jobs.stage_errors import RowFailed
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,18 @@ class JobWorker:
         owner: str,
         policy: LeasePolicy,
         runners: Mapping[type[JobRequest], JobRunner],
+        cluster: str = DEFAULT_CLUSTER,
     ) -> None:
         self._store = store
         self._owner = owner
         self._policy = policy
         self._runners = runners
+        self._cluster = cluster
         self._current: RunningJob | None = None
 
     def claim(self) -> Job | None:
         with self._store.transaction() as tx:
-            job = tx.leases.claim(self._owner, self._policy.duration)
+            job = tx.leases.claim(self._owner, self._policy.duration, self._cluster)
             if job is not None:
                 kind = "started" if job.epoch == 1 else "taken_over"
                 tx.events.append(job.job_id, kind, {"owner": self._owner, "epoch": job.epoch})
@@ -150,5 +154,6 @@ class JobWorker:
 
 def failure_of(error: TidemillError) -> Failure:
     if isinstance(error, RowFailed):
-        return Failure(str(error), error.exception, error.traceback, error.row_id)
+        failed = error.failure
+        return Failure(str(error), failed.exception, failed.traceback, failed.row_id)
     return Failure(str(error), exception=type(error).__name__)

@@ -1,0 +1,42 @@
+"""How stages end that do not succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.errors import ErrorCode, TidemillError
+from tidemill.jobs.model.failures import RowFailure
+
+
+class RowFailed(TidemillError):
+    """A function raised on a row; the job stops there and publishes nothing of that part."""
+
+    code = ErrorCode.INVALID_INPUT
+
+    def __init__(self, failure: RowFailure) -> None:
+        place = "" if failure.row_id is None else f"row {failure.row_id}: "
+        super().__init__(f"{place}{failure.message}")
+        self.failure = failure
+
+
+class TaskProcessLost(TidemillError):
+    """The process of a task was gone all of a sudden; what it had put in safety is still there."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a Python process ended while the function ran in it: a crash in native code, too little memory, "
+            "or an exit"
+        )
+
+
+class TooManyRowsSkipped(TidemillError):
+    """More rows failed than the job was allowed to skip."""
+
+    code = ErrorCode.INVALID_INPUT
+
+    def __init__(self, failures: Sequence[RowFailure], allowed: int) -> None:
+        first = failures[0].message if failures else "no reason given"
+        super().__init__(
+            f"the function failed on {len(failures)} rows and {allowed} may be skipped; the first: {first}"
+        )
+        self.failures = tuple(failures)

@@ -1,0 +1,84 @@
+"""A cluster behind Spark Connect: another process has the session, and tasks go there as a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from tidemill.spark.fan_out import Task, through_arrow
+from tidemill.spark.session import import_kernels
+
+# A server that is away for longer than about ten seconds counts as gone; Spark itself would wait ten minutes.
+RETRIES: Final = 7
+LONGEST_WAIT_MILLISECONDS: Final = 2000
+# What the client raises when it cannot reach its session: the last is for a channel that was closed.
+UNREACHABLE: Final = (PySparkException, OSError, ValueError)
+PROBE: Final = "spark.sql.session.timeZone"
+# How Spark puts it. A server that shuts down goes on answering for a moment, so that asking it is not enough.
+SHUT_DOWN: Final = ("stopped SparkContext", "SparkContext was shut down")
+
+
+class ConnectionLost(Exception):
+    """The server is gone, or has forgotten the session and what ran in it."""
+
+
+class ConnectCluster:
+    def __init__(self, url: str, slots: int, config: Mapping[str, str]) -> None:
+        self._url = url
+        self._slots = slots
+        self._config = dict(config)
+        self._session = self._open()
+        self._is_lost = False
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    def run(self, group: str, task: Task, tasks: int) -> list[bytes]:
+        # The server forgets sessions that nobody used for an hour.
+        if not self.is_alive():
+            self._session, self._is_lost = self._open(), False
+        session = self._session
+        session.addTag(group)
+        try:
+            return through_arrow(cast(SparkSession, session), task, tasks)
+        except PySparkException as error:
+            self._is_lost = any(text in str(error) for text in SHUT_DOWN) or not self.is_alive()
+            if self._is_lost:
+                raise ConnectionLost(f"{self._url} has gone away: {error}") from error
+            raise
+        finally:
+            session.removeTag(group)
+
+    def cancel(self, group: str) -> None:
+        with suppress(*UNREACHABLE):
+            self._session.interruptTag(group)
+
+    def is_alive(self) -> bool:
+        if self._is_lost:
+            return False
+        try:
+            self._session.conf.get(PROBE)
+        except UNREACHABLE:
+            return False
+        return True
+
+    def warm_up(self) -> None:
+        self.run("warm-up", import_kernels, self._slots)
+
+    def stop(self) -> None:
+        self._session.stop()
+
+    def _open(self) -> ConnectSession:
+        session = ConnectSession.builder.remote(self._url).create()
+        patience = DefaultPolicy(max_retries=RETRIES, max_backoff=LONGEST_WAIT_MILLISECONDS)
+        session.client.set_retry_policies([patience])
+        for key, value in self._config.items():
+            session.conf.set(key, value)
+        return session

@@ -1,0 +1,203 @@
+"""How a task reads the rows of a fragment: those that have to be computed, and no more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, TypeAlias
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.jobs.model.coverage import member_mask
+from tidemill.jobs.model.derived import path_of, quoted
+from tidemill.jobs.model.plans import FragmentWork
+from tidemill.jobs.model.stages import FillColumn, FunctionCall
+
+RowIds: TypeAlias = npt.NDArray[np.uint64]
+Positions: TypeAlias = npt.NDArray[np.int64]
+Blobs: TypeAlias = Mapping[int, Sequence[BinaryIO | None]]
+
+SCAN_ROWS: Final = 65536
+# So much of the result is held at a time.
+SCAN_BYTES: Final = 32 << 20
+FEWEST_ROWS: Final = 1024
+# Of a table with blobs, which may be large, few rows are held at a time.
+BLOB_SCAN_ROWS: Final = 64
+BLOB_MARK: Final = b"lance-encoding:blob"
+# Functions get the bytes, not where they are.
+WHOLE_BLOBS: Final = "all_binary"
+# With a smaller share of the rows it is quicker to take them one by one than to scan them all.
+DENSE: Final = 0.2
+OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
+# Strings, lists and the like: nobody knows before.
+USUAL_WIDTH: Final = 64
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a function is called with: Arrow columns, and for some of them files to be read lazily."""
+
+    columns: pa.RecordBatch
+    blobs: Blobs
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    """Rows of a fragment in the order they are stored; `wanted` are the places of those to be computed.
+
+    `carried` are the values that the columns have; `inputs` reads what the function needs of some places.
+    """
+
+    row_ids: RowIds
+    offsets: Positions
+    wanted: Positions
+    carried: pa.RecordBatch | None
+    inputs: Callable[[Positions], Inputs]
+
+
+class FragmentReader:
+    """Reads one fragment for a stage."""
+
+    def __init__(self, dataset: lance.LanceDataset, stage: FillColumn, fragment: lance.LanceFragment) -> None:
+        self._dataset = dataset
+        self._stage = stage
+        self._fragment = fragment
+        self._inputs = InputReader(dataset, stage.call)
+
+    def read(self, work: FragmentWork, *, has_values: bool) -> Iterator[ReadRows]:
+        """All its rows, or the span of the work; with `has_values` most need no input, for they are known."""
+        carried = {} if work.rows is None else {f"__old_{i}": quoted(n) for i, n in enumerate(self._names)}
+        is_dense = self._is_dense(work, has_values=has_values)
+        read = self._inputs.expressions if is_dense else {}
+        offset, limit = work.span or (None, None)
+        for batch in self._fragment.scanner(
+            columns={**read, **carried},
+            with_row_id=True,
+            with_row_address=True,
+            batch_size=self._batch_size(),
+            blob_handling=WHOLE_BLOBS,
+            offset=offset,
+            limit=limit,
+        ).to_batches():
+            yield self._rows(batch, work, list(carried), is_dense=is_dense)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return list(self._stage.columns.names)
+
+    def _rows(
+        self, batch: pa.RecordBatch, work: FragmentWork, carried: Sequence[str], *, is_dense: bool
+    ) -> ReadRows:
+        row_ids = batch["_rowid"].to_numpy()
+        everything = np.arange(len(row_ids))
+        wanted = everything if work.rows is None else np.flatnonzero(member_mask(row_ids, work.rows))
+        given = batch.select(list(self._inputs.expressions)) if is_dense else None
+
+        def inputs(places: Positions) -> Inputs:
+            if given is None:
+                return self._inputs.take(row_ids[places])
+            narrowed = given if len(places) == len(row_ids) else given.take(pa.array(places))
+            return self._inputs.completed(narrowed, row_ids[places])
+
+        return ReadRows(
+            row_ids=row_ids,
+            offsets=(batch["_rowaddr"].to_numpy() & OFFSET_MASK).astype(np.int64),
+            wanted=wanted,
+            carried=batch.select(list(carried)) if carried else None,
+            inputs=inputs,
+        )
+
+    def _is_dense(self, work: FragmentWork, *, has_values: bool) -> bool:
+        live = self._fragment.physical_rows - self._fragment.num_deletions
+        return not has_values and work.row_count >= DENSE * max(live, 1)
+
+    def _batch_size(self) -> int:
+        width = sum(byte_width(field.type) for field in self._stage.columns)
+        rows = min(SCAN_ROWS, max(FEWEST_ROWS, SCAN_BYTES // max(width, 1)))
+        return min(rows, scan_rows(self._dataset)) if self._inputs.reads_blobs else rows
+
+
+class InputReader:
+    """Reads what a function is bound to, under names of its own: a table or view may use any other."""
+
+    def __init__(self, dataset: lance.LanceDataset, call: FunctionCall) -> None:
+        self._dataset = dataset
+        self._call = call
+        lazy = set(call.function.blob_parameters)
+        self._lazy = {
+            number: call.inputs[number]
+            for number, name in enumerate(call.function.parameters)
+            if name in lazy
+        }
+        every = input_columns(call)
+        self._names = list(every)
+        self.expressions = {
+            name: text for number, (name, text) in enumerate(every.items()) if number not in self._lazy
+        }
+
+    @property
+    def reads_blobs(self) -> bool:
+        """Whether bytes of blobs come with the rows."""
+        marked = {f.name for f in self._dataset.schema if BLOB_MARK in (f.metadata or {})}
+        return any(
+            name.split(".")[0].strip("`") in marked
+            for number, name in enumerate(self._call.inputs)
+            if number not in self._lazy
+        )
+
+    def take(self, row_ids: RowIds) -> Inputs:
+        if not len(row_ids) or not self.expressions:
+            return self.completed(None, row_ids)
+        wanted = {**self.expressions, "_rowid": "_rowid"}
+        table = self._dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
+        if len(table) != len(row_ids):
+            raise LookupError(f"version {self._dataset.version} has {len(table)} of {len(row_ids)} rows")
+        batch = table.combine_chunks().to_batches()[0].select(list(self.expressions))
+        return self.completed(batch, row_ids)
+
+    def completed(self, batch: pa.RecordBatch | None, row_ids: RowIds) -> Inputs:
+        """With the files of blobs that are read lazily; their columns are empty."""
+        columns = [
+            pa.nulls(len(row_ids)) if batch is None or name not in self.expressions else batch[name]
+            for name in self._names
+        ]
+        blobs = {number: self._blobs(column, row_ids) for number, column in self._lazy.items()}
+        return Inputs(pa.record_batch(columns, names=self._names), blobs)
+
+    def _blobs(self, column: str, row_ids: RowIds) -> Sequence[BinaryIO | None]:
+        if not len(row_ids):
+            return []
+        files: Sequence[Any] = self._dataset.take_blobs(column, ids=row_ids.tolist())
+        return files
+
+
+def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
+    """What to read for a function; an expression is evaluated by the scan: what is read is its value."""
+    if call.function.encoding is FunctionEncoding.SQL:
+        return {f"{prefix}_0": expression_of(call.function)}
+    return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
+
+
+def expression_of(function: Function) -> str:
+    return function.payload.decode()
+
+
+def scan_rows(dataset: lance.LanceDataset) -> int:
+    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+    return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
+
+
+def byte_width(kind: pa.DataType) -> int:
+    """About how many bytes a value takes."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * byte_width(kind.value_type)
+    if pa.types.is_struct(kind):
+        return sum(byte_width(field.type) for field in kind)
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return USUAL_WIDTH
