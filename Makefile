@@ -13,7 +13,7 @@ demo: setup
 	@$(RUN)/python examples/demo.py
 
 test: setup
-	@$(RUN)/python -m pytest
+	@$(RUN)/python -m pytest -n 2 --dist loadfile
 
 test-deep: setup
 	@$(RUN)/python -m pytest -m deep --timeout 7200

@@ -25,7 +25,7 @@ def serve(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker beside it.")] = False,
     exit_with_stdin: StdinSetting = False,
 ) -> None:
-    """Run the server, and a worker beside it."""
+    """Run the server, and a worker for each cluster beside it."""
     settings = _server_part("settings").load_settings(
         root=root,
         host=host,
@@ -37,9 +37,18 @@ def serve(
     _server_part("serve").serve(settings)
 
 
-def work(*, root: RootSetting = None, exit_with_stdin: StdinSetting = False) -> None:
+def work(
+    *,
+    root: RootSetting = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="The cluster whose jobs it does.")
+    ] = None,
+    exit_with_stdin: StdinSetting = False,
+) -> None:
     """Run a worker alone."""
-    settings = _server_part("settings").load_settings(root=root, exit_with_stdin=exit_with_stdin or None)
+    settings = _server_part("settings").load_settings(
+        root=root, exit_with_stdin=exit_with_stdin or None, cluster=cluster
+    )
     _server_part("worker").work(settings)
 
 

@@ -20,10 +20,13 @@ from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.operations.columns import ColumnOperations
+from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
 from tidemill.jobs.operations.indexing import IndexOperations
+from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.transactions import JobTransactions
 from tidemill.jobs.operations.views import ViewOperations
@@ -36,6 +39,7 @@ from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.schemas import LanceTableSchemas
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.sources import LanceSourceTables
+from tidemill.lance.storable import LanceColumnTypes
 from tidemill.lance.transactions import LanceCommitHistory
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.health import ServerHealth, WorkerLiveness
@@ -65,6 +69,7 @@ class Lake:
     assessor: Assessor
     authorizer: AllowEverything
     cipher: InstallationCipher
+    clusters: Clusters
 
 
 def open_lake(settings: ServerSettings) -> Lake:
@@ -76,17 +81,26 @@ def open_lake(settings: ServerSettings) -> Lake:
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
     cipher = InstallationCipher(settings)
-    return Lake(store, files, versions, data, sources, Assessor(store, sources), authorizer, cipher)
+    assessor = Assessor(store, sources)
+    clusters = settings.clusters()
+    return Lake(store, files, versions, data, sources, assessor, authorizer, cipher, clusters)
+
+
+def build_jobs(lake: Lake, bell: Callable[[], None]) -> JobOperations:
+    return JobOperations(
+        lake.store, lake.authorizer, lake.versions, lake.sources, lake.assessor, lake.clusters, bell
+    )
 
 
 def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None]) -> Operations:
     """`bell` is rung when a job has been submitted."""
     store, authorizer = lake.store, lake.authorizer
-    jobs = JobOperations(store, authorizer, lake.versions, lake.sources, lake.assessor, bell)
+    jobs = build_jobs(lake, bell)
     refs = LanceTableRefs(lake.versions)
     references = RefOperations(store, authorizer, lake.versions, refs)
     snapshots = LanceTableSnapshots(lake.versions, lake.data)
-    columns = ColumnOperations(store, authorizer, lake.files, lake.data, lake.sources)
+    types = LanceColumnTypes(lake.data)
+    columns = ColumnOperations(store, authorizer, lake.files, lake.data, lake.sources, types)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, lake.files),
         tables=TableOperations(
@@ -122,6 +136,8 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, lake.cipher),
         stored_queries=StoredQueryOperations(store, authorizer, lake.files),
-        explain=Explainer(store, authorizer, lake.assessor),
+        explain=Explainer(store, authorizer, lake.versions, lake.assessor, lake.clusters),
+        provenance=ColumnProvenance(store, authorizer, lake.versions, lake.assessor),
+        environments=EnvironmentOperations(store, authorizer),
         health=ServerHealth(store, lake.files, worker),
     )

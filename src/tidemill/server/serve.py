@@ -1,4 +1,4 @@
-"""The server process: HTTP, and in the embedded default one worker as a child."""
+"""The server process: HTTP, and in the embedded default a worker for each cluster as a child."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from threading import Event, Thread
@@ -33,6 +33,7 @@ STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
 # lancedb asks after a job every 5 seconds on one connection, which must not be closed at that very moment.
 KEEP_ALIVE_SECONDS: Final = 75
+SHUTDOWN_SECONDS: Final = 5
 WORKER_SILENCE: Final = timedelta(seconds=10)
 
 log = structlog.get_logger("tidemill.server")
@@ -46,16 +47,14 @@ def serve(settings: ServerSettings) -> None:
     lake = open_lake(settings)
     if settings.processes > 1 and not lake.store.is_shared:
         raise InvalidInput("processes", "have to share a database; one in memory is for one process")
-    worker = ChildProcess("work", settings) if settings.with_worker else None
+    workers = Workers(lake, _workers(settings) if settings.with_worker else ())
     listener = _listener(settings)
-    siblings = [_sibling(settings, listener) for _ in range(settings.processes - 1)]
-    children = [child for child in (worker, *siblings) if child is not None]
+    children = [*workers.children, *(_sibling(settings, listener) for _ in range(settings.processes - 1))]
     limits = Limits(tries_at_once=lake.store.is_local and isinstance(lake.files, LocalTableFiles))
-    bell = _nobody if worker is None else worker.wake
-    app = create_app(build_operations(lake, Workers(lake, worker), bell), limits)
+    app = create_app(build_operations(lake, workers, workers.wake), limits)
     url = f"http://{settings.host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
-    server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _nobody)
+    server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _silently)
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
     for child in children:
@@ -82,6 +81,8 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        # Whoever watches a job would hold the server up until that has ended.
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
 
 
@@ -100,7 +101,7 @@ class ChildProcess:
 
     def __init__(self, command: str, settings: ServerSettings) -> None:
         self._command = command
-        self._settings = settings
+        self.settings = settings
         self._is_stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._keeper = Thread(target=self._keep, name=f"{command} keeper", daemon=True)
@@ -130,7 +131,7 @@ class ChildProcess:
     def _keep(self) -> None:
         while not self._is_stopping.is_set():
             # The settings go as environment, so that the child has exactly ours.
-            settings = self._settings.model_copy(update={"exit_with_stdin": True})
+            settings = self.settings.model_copy(update={"exit_with_stdin": True})
             environment = {**os.environ, **_as_environment(settings)}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tidemill", self._command],
@@ -141,15 +142,25 @@ class ChildProcess:
             )
             code = self._process.wait()
             if not self._is_stopping.wait(RESTART_SECONDS):
-                log.warning("a child ended and is started again", command=self._command, exit_code=code)
+                log.warning(
+                    "a child ended and is started again",
+                    command=self._command,
+                    cluster=settings.cluster,
+                    exit_code=code,
+                )
 
 
 class Workers:
     """Workers by the rows they leave: those of this server and those on other machines."""
 
-    def __init__(self, lake: Lake, child: ChildProcess | None) -> None:
+    def __init__(self, lake: Lake, children: Sequence[ChildProcess]) -> None:
         self._lake = lake
-        self._child = child
+        self.children = tuple(children)
+
+    def wake(self) -> None:
+        """Whose cluster the job is for, its worker finds out; workers elsewhere look by themselves."""
+        for child in self.children:
+            child.wake()
 
     def state(self) -> WorkerState:
         with self._lake.store.transaction() as tx:
@@ -157,19 +168,27 @@ class Workers:
             is_recent = last is not None and tx.now() - last <= WORKER_SILENCE
         if is_recent:
             return "running"
-        return "absent" if self._child is None else "starting"
+        return "starting" if self.children else "absent"
 
 
 def _as_environment(settings: ServerSettings) -> dict[str, str]:
     values = json.loads(settings.model_dump_json(exclude_none=True))
     return {
-        f"TIDEMILL_{key.upper()}": json.dumps(value) if isinstance(value, dict) else str(value)
+        f"TIDEMILL_{key.upper()}": json.dumps(value) if isinstance(value, dict | list) else str(value)
         for key, value in values.items()
     }
 
 
-def _nobody() -> None:
-    """Workers elsewhere look for jobs by themselves."""
+def _silently() -> None:
+    """Whoever started the first process has been told by it."""
+
+
+def _workers(settings: ServerSettings) -> list[ChildProcess]:
+    """One for each cluster: a process has one Spark session."""
+    return [
+        ChildProcess("work", settings.model_copy(update={"cluster": name}))
+        for name in settings.cluster_settings()
+    ]
 
 
 def _sibling(settings: ServerSettings, listener: socket.socket) -> ChildProcess:

@@ -6,15 +6,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidemill.errors import InvalidInput
+from tidemill.functions.hosting import FunctionHost, Isolation
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
+from tidemill.jobs.operations.auto_backfill import AutoBackfillPolicy
 from tidemill.jobs.operations.work import LeasePolicy
-from tidemill.spark.target import SparkTarget
+from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.confinement import JOBS_DIRECTORY
 
 CredentialSource = Literal["none", "static", "sts"]
+FunctionIsolation = Literal["process", "none"]
+
+
+class ClusterSettings(BaseModel):
+    """One more place where jobs may run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    master: str
+    config: dict[str, str] = Field(default_factory=dict)
+    slots: int | None = Field(default=None, ge=1, description="How many tasks it runs at a time.")
 
 
 class ServerSettings(BaseSettings):
@@ -39,6 +53,15 @@ class ServerSettings(BaseSettings):
     exit_with_stdin: bool = False
     spark_master: str = "local[*]"
     spark_config: dict[str, str] = Field(default_factory=dict)
+    spark_slots: int | None = Field(default=None, ge=1)
+    spark_clusters: dict[str, ClusterSettings] = Field(default_factory=dict)
+    cluster: str = Field(default=DEFAULT_CLUSTER, description="The one whose jobs a worker does.")
+    function_isolation: FunctionIsolation = "process"
+    function_memory_bytes: int | None = Field(default=None, gt=0)
+    function_command_prefix: tuple[str, ...] = ()
+    auto_backfill_rows: int = Field(default=1, ge=1)
+    auto_backfill_cooldown_seconds: float = Field(default=60, ge=0)
+    auto_backfill_poll_seconds: float = Field(default=5, gt=0)
     lease_seconds: float = Field(default=30, gt=0)
     heartbeat_seconds: float = Field(default=10, gt=0)
     cancel_poll_seconds: float = Field(default=1, gt=0)
@@ -74,16 +97,43 @@ class ServerSettings(BaseSettings):
             timedelta(seconds=min(self.cancel_poll_seconds, self.heartbeat_seconds)),
         )
 
-    def spark_target(self) -> SparkTarget:
-        return SparkTarget(self.spark_master, self.root.resolve() / "scratch", self.spark_config)
+    def clusters(self) -> Clusters:
+        """Every cluster by name; raises InvalidInput when one does not say how many tasks it runs."""
+        return Clusters({name: _slots(name, given) for name, given in self.cluster_settings().items()})
+
+    def cluster_settings(self) -> dict[str, ClusterSettings]:
+        default = ClusterSettings(master=self.spark_master, config=self.spark_config, slots=self.spark_slots)
+        return {DEFAULT_CLUSTER: default, **self.spark_clusters}
+
+    def function_host(self) -> FunctionHost:
+        return FunctionHost(
+            Isolation(self.function_isolation),
+            str(self.root.resolve() / "environments"),
+            self.function_memory_bytes,
+            self.function_command_prefix,
+        )
+
+    def auto_backfill_policy(self) -> AutoBackfillPolicy:
+        return AutoBackfillPolicy(
+            self.auto_backfill_rows, timedelta(seconds=self.auto_backfill_cooldown_seconds)
+        )
+
+    def spark_target(self, cluster: str = DEFAULT_CLUSTER) -> SparkTarget:
+        given = self.cluster_settings()[self.clusters().check(cluster)]
+        return SparkTarget(given.master, self.root.resolve() / "scratch", given.config, given.slots)
 
 
 def load_settings(**given: Any) -> ServerSettings:
     """Settings with what was given (None: not given) put over the environment and the defaults."""
-    settings = ServerSettings(**{key: value for key, value in given.items() if value is not None})
+    try:
+        settings = ServerSettings(**{key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise InvalidInput(".".join(map(str, fault["loc"])), fault["msg"]) from error
     if settings.heartbeat_seconds * 2 > settings.lease_seconds:
         raise InvalidInput("heartbeat_seconds", "has to be at most half of lease_seconds")
     _check_warehouse(settings)
+    _check_clusters(settings)
     return settings
 
 
@@ -103,3 +153,28 @@ def _check_warehouse(settings: ServerSettings) -> None:
         raise InvalidInput(
             "s3_client_access_key_id", "and s3_client_secret_access_key are needed to vend static credentials"
         )
+
+
+def _check_clusters(settings: ServerSettings) -> None:
+    for name in settings.spark_clusters:
+        if not name.strip():
+            raise InvalidInput("spark_clusters", "a cluster needs a name")
+        if name == DEFAULT_CLUSTER:
+            raise InvalidInput("spark_clusters", f"{name!r} is the cluster of spark_master; use another name")
+    for name, given in settings.cluster_settings().items():
+        if not is_master(given.master):
+            raise InvalidInput(_field(name, "master"), f"{given.master!r} is not {MASTERS}")
+    settings.clusters().check(settings.cluster)
+
+
+def _slots(name: str, given: ClusterSettings) -> int:
+    slots = given.slots or slots_of(given.master)
+    if slots is None:
+        problem = f"has to be given: {given.master} does not say how many tasks it runs at a time"
+        raise InvalidInput(_field(name, "slots"), problem)
+    return slots
+
+
+def _field(cluster: str, part: str) -> str:
+    """Where the part of a cluster's settings is given."""
+    return f"spark_{part}" if cluster == DEFAULT_CLUSTER else f"spark_clusters.{cluster}.{part}"

@@ -7,43 +7,57 @@ import signal
 import socket
 import sys
 import traceback
+from datetime import timedelta
 from threading import Event, Thread
+from time import monotonic
 from typing import Final
 
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
-from tidemill.errors import Unavailable
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, IndexRequest, Job, RefreshRequest
+from tidemill.catalog.model.callers import Caller
+from tidemill.errors import TidemillError, Unavailable
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Failure,
+    IndexRequest,
+    Job,
+    PreviewRequest,
+    RefreshRequest,
+)
+from tidemill.jobs.operations.auto_backfill import AutoBackfill
 from tidemill.jobs.operations.backfill import BackfillRunner
 from tidemill.jobs.operations.indexing import IndexRunner
+from tidemill.jobs.operations.preview import PreviewRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
 from tidemill.jobs.operations.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
-from tidemill.server.bootstrap import Lake, open_lake
+from tidemill.server.bootstrap import Lake, build_jobs, open_lake
 from tidemill.server.lifelines import stop_with_stdin
 from tidemill.server.logs import configure_logs
 from tidemill.server.settings import ServerSettings
-from tidemill.spark.executor import SparkStageExecutor
-from tidemill.spark.session import open_session, warm_up
+from tidemill.spark.cluster import SparkCluster, open_cluster
+from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 
 BEAT_SECONDS: Final = 2.0
+SWEEP_SECONDS: Final = 3600.0
+CHECKPOINT_AGE: Final = timedelta(days=7)
+AUTO_PRINCIPAL: Final = "auto-backfill"
 
 log = structlog.get_logger("tidemill.worker")
 
 
 class SparkDied(Exception):
-    """The JVM is gone; only a new process can have another."""
+    """The cluster's session is gone; only a new process can have another."""
 
 
 def work(settings: ServerSettings) -> None:
     """Runs jobs until told to stop by a signal or, if so set, by the end of standard input."""
     configure_logs(settings.log_level)
+    target = settings.spark_target(settings.cluster)
     # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = target.config.get("spark.pyspark.python", sys.executable)
     is_stopping, bell = Event(), Event()
     worker: JobWorker | None = None
 
@@ -61,38 +75,44 @@ def work(settings: ServerSettings) -> None:
         stop_with_stdin(stop, bell.set)
     lake = open_lake(settings)
     owner = f"{socket.gethostname()}:{os.getpid()}"
-    session = open_session(settings.spark_target())
-    warm_up(session)
-    worker = build_worker(lake, settings, session, owner)
+    cluster = open_cluster(target)
+    cluster.warm_up()
+    prepare_functions(cluster, settings.function_host())
+    worker = build_worker(lake, settings, cluster, owner)
     Thread(target=_show_life, args=(lake, owner, is_stopping), name="liveness", daemon=True).start()
-    log.info("worker ready", owner=owner)
+    Thread(target=_tend, args=(lake, settings, bell, is_stopping), name="tending", daemon=True).start()
+    log.info("worker ready", owner=owner, cluster=settings.cluster, master=target.master)
     try:
         while not is_stopping.is_set():
             bell.clear()
-            if not _run_one(worker, session):
+            if not _run_one(worker, cluster):
                 bell.wait(settings.job_poll_seconds)
     finally:
         lake.store.close()
-    session.stop()
+    cluster.stop()
 
 
-def build_worker(lake: Lake, settings: ServerSettings, session: SparkSession, owner: str) -> JobWorker:
-    executor = SparkStageExecutor(session, f"{settings.job_files}/stages")
+def build_worker(lake: Lake, settings: ServerSettings, cluster: SparkCluster, owner: str) -> JobWorker:
+    executor = SparkStageExecutor(cluster, f"{settings.job_files}/stages", settings.function_host())
     publisher = LancePublisher(lake.versions, lake.data)
-    checkpoints = LanceCheckpoints(f"{settings.job_files}/checkpoints", lake.data, lake.sources)
+    checkpoints = _checkpoints(lake, settings)
     return JobWorker(
         lake.store,
         owner,
         settings.lease_policy(),
         {
-            BackfillRequest: BackfillRunner(lake.store, lake.assessor, executor, publisher, checkpoints),
+            BackfillRequest: BackfillRunner(
+                lake.store, lake.assessor, executor, publisher, checkpoints, lake.clusters
+            ),
+            PreviewRequest: PreviewRunner(lake.assessor, lake.sources, executor, checkpoints),
             RefreshRequest: RefreshRunner(lake.store, lake.assessor, lake.sources, executor, publisher),
             IndexRequest: IndexRunner(lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)),
         },
+        settings.cluster,
     )
 
 
-def _run_one(worker: JobWorker, session: SparkSession) -> bool:
+def _run_one(worker: JobWorker, cluster: SparkCluster) -> bool:
     """Whether there was a job to do."""
     try:
         job = worker.claim()
@@ -100,29 +120,22 @@ def _run_one(worker: JobWorker, session: SparkSession) -> bool:
         log.warning("the database does not answer", error=str(error))
         return False
     if job is not None:
-        _run(worker, session, job)
+        _run(worker, cluster, job)
     return job is not None
 
 
-def _run(worker: JobWorker, session: SparkSession, job: Job) -> None:
+def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
     log.info("job started", job=job.job_id, kind=job.kind, table=str(job.table), epoch=job.epoch)
     try:
         worker.run(job)
     except Exception as error:
-        if not _is_alive(session):
+        if not cluster.is_alive():
             worker.release(job)
             raise SparkDied(f"Spark went away during job {job.job_id}") from error
         log.exception("job failed unexpectedly", job=job.job_id)
         name = type(error).__name__
         worker.fail(job, Failure(f"{name}: {error}", name, traceback.format_exc()))
     log.info("job ended", job=job.job_id)
-
-
-def _is_alive(session: SparkSession) -> bool:
-    try:
-        return not session.sparkContext._jsc.sc().isStopped()
-    except (Py4JError, OSError):
-        return False
 
 
 def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
@@ -134,3 +147,28 @@ def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
             log.warning("the database does not answer", error=str(error))
         if is_stopping.wait(BEAT_SECONDS):
             return
+
+
+def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event) -> None:
+    """What is due by itself: columns that fill themselves, and checkpoints nobody has come back for."""
+    auto = AutoBackfill(
+        lake.store,
+        lake.assessor,
+        build_jobs(lake, bell.set),
+        Caller(AUTO_PRINCIPAL),
+        settings.auto_backfill_policy(),
+    )
+    checkpoints = _checkpoints(lake, settings)
+    swept_at = -SWEEP_SECONDS
+    while not is_stopping.wait(settings.auto_backfill_poll_seconds):
+        try:
+            auto.look()
+            if monotonic() - swept_at >= SWEEP_SECONDS:
+                checkpoints.sweep(CHECKPOINT_AGE)
+                swept_at = monotonic()
+        except (TidemillError, OSError) as error:
+            log.warning("could not tend to columns and checkpoints", error=str(error))
+
+
+def _checkpoints(lake: Lake, settings: ServerSettings) -> LanceCheckpoints:
+    return LanceCheckpoints(f"{settings.job_files}/checkpoints", lake.data, lake.sources)
