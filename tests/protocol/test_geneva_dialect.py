@@ -227,7 +227,7 @@ def test_a_new_job_is_left_to_the_client_to_write_down(source: TableOnWire) -> N
     [
         ({"manifest": '{"name": "m", "pip": ["pandas"]}'}, "manifest.pip"),
         ({"manifest": "m"}, "manifest"),
-        ({"auto_backfill": True}, "auto_backfill"),
+        ({"auto_backfill": "yes"}, "auto_backfill"),
         ({"udf": base64.b64encode(b"{}").decode()}, "udf.udf_pickle"),
         ({"udf": "?"}, "udf"),
         ({"outputs": []}, "outputs"),

@@ -13,10 +13,12 @@ from tests.unit.protocols.stand_jobs import (
     SOME_ID,
     SOME_TIME,
     Columns,
+    Environments,
     Functions,
     Health,
     Jobs,
     Plans,
+    Provenance,
     Views,
 )
 from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
@@ -260,6 +262,8 @@ class Stand:
         self.jobs = Jobs()
         self.health = Health()
         self.plans = Plans()
+        self.provenance = Provenance()
+        self.environments = Environments()
         operations = Operations(
             namespaces=self.namespaces,
             tables=self.tables,
@@ -279,6 +283,8 @@ class Stand:
             secrets=UNASKED,
             stored_queries=UNASKED,
             explain=self.plans,
+            provenance=self.provenance,
+            environments=self.environments,
             health=self.health,
         )
         self.app = create_app(operations, limits or Limits(), callers)

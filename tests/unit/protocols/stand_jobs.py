@@ -1,24 +1,45 @@
-"""Functions, columns, views and jobs of the stand."""
+"""Functions, columns, views, environments and jobs of the stand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.callers import Caller
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobEvent, JobKind, RefreshRequest
-from tidemill.jobs.model.plans import BackfillPlan, FragmentWork, RefreshPlan
+from tidemill.jobs.model.failures import RowError
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Job,
+    JobEvent,
+    JobKind,
+    PreviewRequest,
+    RefreshRequest,
+    RowSelection,
+)
+from tidemill.jobs.model.plans import (
+    BackfillExplanation,
+    BackfillPlan,
+    CommitGroup,
+    FragmentWork,
+    RefreshPlan,
+)
+from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.columns import ColumnDeclaration, ColumnOperations
+from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
+from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.views import CreatedView, ViewDefinition, ViewOperations
 from tidemill.protocols.http.operations import HealthReport
@@ -60,6 +81,7 @@ class Jobs(JobOperations):
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.keys: list[str | None] = []
+        self.fault: Exception | None = None
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -73,17 +95,39 @@ class Jobs(JobOperations):
         self.keys.append(idempotency_key)
         return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
 
+    def submit_preview(
+        self, caller: Caller, ident: TableIdent, request: PreviewRequest, idempotency_key: str | None
+    ) -> Job:
+        self.keys.append(idempotency_key)
+        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
+
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
         return job
 
     def get(self, caller: Caller, job_id: str) -> Job:
+        if self.fault is not None:
+            raise self.fault
         if job_id not in self.jobs:
             raise JobNotFound(job_id)
         return self.jobs[job_id]
 
-    def list_recent(self, caller: Caller, before: str | None, limit: int) -> Sequence[Job]:
-        newest = sorted(self.jobs.values(), key=lambda job: job.job_id, reverse=True)
+    def list_recent(
+        self,
+        caller: Caller,
+        before: str | None,
+        limit: int,
+        *,
+        table: TableIdent | None = None,
+        kind: JobKind | None = None,
+        state: JobState | None = None,
+    ) -> Sequence[Job]:
+        meant = [
+            job
+            for job in self.jobs.values()
+            if table in (None, job.table) and kind in (None, job.kind) and state in (None, job.state)
+        ]
+        newest = sorted(meant, key=lambda job: job.job_id, reverse=True)
         return [job for job in newest if before is None or job.job_id < before][:limit]
 
     def cancel(self, caller: Caller, job_id: str) -> Job:
@@ -91,6 +135,12 @@ class Jobs(JobOperations):
         if job.state.is_final:
             raise InvalidJobTransition(job_id, job.state, JobState.CANCELLED)
         return job
+
+    def pause(self, caller: Caller, job_id: str) -> Job:
+        return self.put(replace(self.get(caller, job_id), pause_requested_at=SOME_TIME))
+
+    def resume(self, caller: Caller, job_id: str) -> Job:
+        return self.put(replace(self.get(caller, job_id), pause_requested_at=None))
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
         self.get(caller, job_id)
@@ -101,14 +151,107 @@ class Jobs(JobOperations):
 
 class Plans(Explainer):
     def __init__(self) -> None:
+        self.expected_seconds: float | None = None
         self.refresh_plan = RefreshPlan(3, (), BitMap64(), False, "nothing changed", 5, 0, 0)
 
-    def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillPlan:
-        work = FragmentWork(0, None, 10), FragmentWork(1, None, 5)
-        return BackfillPlan(3, ((work[0],), (work[1],)), f"never computed: {request.column}", 2)
+    def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
+        groups = tuple(
+            CommitGroup(((FragmentWork(number, None, rows),),)) for number, rows in enumerate((10, 5))
+        )
+        plan = BackfillPlan(3, groups, f"never computed: {request.column}", 2)
+        return BackfillExplanation(plan, self.expected_seconds, ("job j is filling this column",))
 
     def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshPlan:
         return self.refresh_plan
+
+
+class Provenance(ColumnProvenance):
+    """One column, `size`, and whatever rows and errors a test gives it."""
+
+    def __init__(self) -> None:
+        self.row_ids: dict[RowSelection, list[int]] = {}
+        self.row_errors: list[tuple[str, RowError]] = []
+        self.branches: list[str | None] = []
+
+    def status(self, caller: Caller, ident: TableIdent, column: str, branch: str | None) -> ColumnStatus:
+        self.branches.append(branch)
+        functions = (FunctionRows("sha256:0", "length", 3, True),)
+        return ColumnStatus(column, branch or "main", 4, 5, 3, 1, 1, 0, functions)
+
+    def rows(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        column: str,
+        branch: str | None,
+        selection: RowSelection,
+        after: int | None,
+        limit: int,
+    ) -> Sequence[int]:
+        self.branches.append(branch)
+        found = self.row_ids.get(selection, [])
+        return [row_id for row_id in found if after is None or row_id > after][:limit]
+
+    def errors(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        column: str | None,
+        branch: str | None,
+        *,
+        job_id: str | None = None,
+        after: int | None = None,
+        limit: int = 1000,
+    ) -> Sequence[tuple[str, RowError]]:
+        self.branches.append(branch)
+        return [
+            (name, error)
+            for name, error in self.row_errors
+            if column in (None, name)
+            and job_id in (None, error.job_id)
+            and (after is None or (error.failure.row_id or 0) > after)
+        ][:limit]
+
+
+class KeptEnvironments:
+    """The repository and the store around it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Environment] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        yield self
+
+    reading = transaction
+
+    @property
+    def environments(self) -> KeptEnvironments:
+        return self
+
+    def put(self, name: str, environment: Environment) -> None:
+        self.kept[name] = environment
+
+    def find(self, name: str) -> Environment | None:
+        return self.kept.get(name)
+
+    def list_all(self) -> Sequence[tuple[str, Environment]]:
+        return sorted(self.kept.items())
+
+    def remove(self, name: str) -> bool:
+        return self.kept.pop(name, None) is not None
+
+
+class Environments(EnvironmentOperations):
+    """The real operations over environments that live in memory; tells which permissions were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Permission] = []
+        self.store = KeptEnvironments()
+        super().__init__(self.store, self)
+
+    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+        self.asked.append(permission)
 
 
 @dataclass
@@ -122,8 +265,13 @@ class Health:
 def some_job(
     job_id: str,
     ident: TableIdent,
-    request: BackfillRequest | RefreshRequest,
+    request: BackfillRequest | PreviewRequest | RefreshRequest,
     state: JobState = JobState.QUEUED,
 ) -> Job:
-    kind = JobKind.BACKFILL if isinstance(request, BackfillRequest) else JobKind.REFRESH
+    kinds = {
+        BackfillRequest: JobKind.BACKFILL,
+        PreviewRequest: JobKind.PREVIEW,
+        RefreshRequest: JobKind.REFRESH,
+    }
+    kind = kinds[type(request)]
     return Job(job_id, kind, SOME_ID, ident, SOME_ID, request, state, "local", SOME_TIME)

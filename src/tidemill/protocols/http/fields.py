@@ -44,6 +44,11 @@ class Fields:
         self._values = values
         self._inside = inside
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """For those who check them by rules of their own."""
+        return self._values
+
     def name_of(self, key: str) -> str:
         return f"{self._inside}.{key}" if self._inside else key
 

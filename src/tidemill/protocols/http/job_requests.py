@@ -1,18 +1,24 @@
-"""What a body says about a backfill or a refresh."""
+"""What a body says about a backfill, a preview or a refresh."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import BackfillRequest, RefreshRequest
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, RowSelection
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields
+from tidemill.protocols.http.error_policies import error_policy
+from tidemill.protocols.http.fields import Fields, read_choice
 
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 MAX_KEY_LENGTH: Final = 255
+DEFAULT_PREVIEW: Final = 10
+MAX_PREVIEW: Final = 1000
+# So many places in one task may call a function at once.
+MAX_THREADS: Final = 256
 
 ENVELOPE_KEYS: Final = frozenset({"identity", "context", "id"})
 BACKFILL_KEYS: Final = ENVELOPE_KEYS | {
@@ -31,7 +37,12 @@ BACKFILL_KEYS: Final = ENVELOPE_KEYS | {
     "commit_granularity",
     "cluster",
     "manifest",
+    # Not in the specification.
+    "only",
+    "retry_failed",
+    "on_error",
 }
+PREVIEW_KEYS: Final = ENVELOPE_KEYS | {"column", "rows", "where", "branch", "cluster", "manifest"}
 REFRESH_KEYS: Final = ENVELOPE_KEYS | {
     "src_version",
     "source_version",
@@ -46,32 +57,52 @@ REFRESH_KEYS: Final = ENVELOPE_KEYS | {
 }
 
 
-def backfill_request(call: Call, table: TableIdent, fields: Fields) -> BackfillRequest:
+def backfill_request(call: Call, fields: Fields) -> BackfillRequest:
     fields.refuse_unknown(BACKFILL_KEYS)
-    require_main_branch(call, table, fields.text("branch"))
-    fields.integer("task_size", 1)
-    _refuse_unserved(fields, "task_size", "cluster", "manifest")
-    smallest, largest = fields.integer("min_checkpoint_size", 1), fields.integer("max_checkpoint_size", 1)
-    if smallest is not None and largest is not None and smallest > largest:
-        raise InvalidInput("min_checkpoint_size", f"{smallest} is more than max_checkpoint_size, {largest}")
+    _check_sizes(fields)
+    where, only = fields.expression("where"), _selection(fields)
+    if where is not None and only is not None:
+        raise InvalidInput("only", "excludes where; give one of them")
     return BackfillRequest(
         column=fields.required_text("column"),
-        where=fields.expression("where"),
+        branch=fields.text("branch"),
+        where=where,
+        only=only,
         read_version=fields.integer("read_version", 1),
         concurrency=fields.integer("concurrency", 1),
         num_frags=fields.integer("num_frags", 1),
         commit_granularity=fields.integer("commit_granularity", 1),
         checkpoint_size=fields.integer("checkpoint_size", 1),
-        min_checkpoint_size=smallest,
-        max_checkpoint_size=largest,
+        min_checkpoint_size=fields.integer("min_checkpoint_size", 1),
+        max_checkpoint_size=fields.integer("max_checkpoint_size", 1),
         flush_interval_seconds=fields.number("batch_checkpoint_flush_interval_seconds", 0),
+        intra_applier_concurrency=_at_most(fields, "intra_applier_concurrency", MAX_THREADS),
+        task_size=fields.integer("task_size", 1),
+        cluster=fields.text("cluster"),
+        environment=_environment(call, fields),
+        on_error=error_policy(fields, "on_error"),
+    )
+
+
+def preview_request(call: Call, fields: Fields) -> PreviewRequest:
+    fields.refuse_unknown(PREVIEW_KEYS)
+    return PreviewRequest(
+        column=fields.required_text("column"),
+        rows=_at_most(fields, "rows", MAX_PREVIEW) or DEFAULT_PREVIEW,
+        branch=fields.text("branch"),
+        where=fields.expression("where"),
+        cluster=fields.text("cluster"),
+        environment=_environment(call, fields),
     )
 
 
 def refresh_request(fields: Fields) -> RefreshRequest:
     fields.refuse_unknown(REFRESH_KEYS)
     fields.integer("source_task_size", 1)
-    _refuse_unserved(fields, "source_task_size", "cluster", "manifest")
+    fields.refuse_given("source_task_size", "cluster", "manifest")
+    threads = fields.integer("intra_applier_concurrency", 1)
+    if threads is not None and threads != 1:
+        raise InvalidInput("intra_applier_concurrency", "other than 1 is not supported yet")
     if fields.integer("output_limit", 0) is not None:
         raise InvalidInput(
             "output_limit", "is for chunker views only, and is not supported yet; leave it out"
@@ -84,19 +115,11 @@ def refresh_request(fields: Fields) -> RefreshRequest:
     )
 
 
-def _source_version(fields: Fields) -> int | None:
-    """The specification says `src_version`, lancedb's client `source_version`."""
-    version, alias = fields.integer("src_version", 1), fields.integer("source_version", 1)
-    if version is not None and alias is not None and version != alias:
-        raise InvalidInput("source_version", f"{alias} is not src_version, {version}; give one of them")
-    return alias if version is None else version
-
-
 def require_main_branch(call: Call, table: TableIdent, branch: str | None) -> None:
-    """Other branches are not served yet; working on main instead would destroy what the caller protects."""
+    """Functions are declared for a table; working on main instead would destroy what the caller protects."""
     if branch is not None and branch != MAIN_BRANCH:
         call.operations.versions.get_branch(table, branch)
-        raise InvalidInput("branch", f"functions work on {MAIN_BRANCH} only so far, not on {branch!r:.60}")
+        raise InvalidInput("branch", f"functions are declared on {MAIN_BRANCH} only, not on {branch!r:.60}")
 
 
 def idempotency_key(call: Call) -> str | None:
@@ -106,8 +129,42 @@ def idempotency_key(call: Call) -> str | None:
     return key
 
 
-def _refuse_unserved(fields: Fields, *keys: str) -> None:
-    fields.refuse_given(*keys)
-    threads = fields.integer("intra_applier_concurrency", 1)
-    if threads is not None and threads != 1:
-        raise InvalidInput("intra_applier_concurrency", "other than 1 is not supported yet")
+def _check_sizes(fields: Fields) -> None:
+    """The size that batches begin with lies between their bounds."""
+    smallest, largest = fields.integer("min_checkpoint_size", 1), fields.integer("max_checkpoint_size", 1)
+    first = fields.integer("checkpoint_size", 1)
+    if smallest is not None and largest is not None and smallest > largest:
+        raise InvalidInput("min_checkpoint_size", f"{smallest} is more than max_checkpoint_size, {largest}")
+    if first is not None and smallest is not None and first < smallest:
+        raise InvalidInput("checkpoint_size", f"{first} is less than min_checkpoint_size, {smallest}")
+    if first is not None and largest is not None and first > largest:
+        raise InvalidInput("checkpoint_size", f"{first} is more than max_checkpoint_size, {largest}")
+
+
+def _at_most(fields: Fields, key: str, maximum: int) -> int | None:
+    value = fields.integer(key, 1)
+    if value is not None and value > maximum:
+        raise InvalidInput(fields.name_of(key), f"has to be between 1 and {maximum}, not {value}")
+    return value
+
+
+def _selection(fields: Fields) -> RowSelection | None:
+    raw = fields.text("only")
+    only = None if raw is None else read_choice(RowSelection, raw, "only")
+    if not fields.flag("retry_failed"):
+        return only
+    if only not in (None, RowSelection.FAILED):
+        raise InvalidInput("retry_failed", f"excludes only={only}; give one of them")
+    return RowSelection.FAILED
+
+
+def _environment(call: Call, fields: Fields) -> Environment | None:
+    return call.operations.environments.resolve(call.caller, fields.text("manifest"))
+
+
+def _source_version(fields: Fields) -> int | None:
+    """The specification says `src_version`, lancedb's client `source_version`."""
+    version, alias = fields.integer("src_version", 1), fields.integer("source_version", 1)
+    if version is not None and alias is not None and version != alias:
+        raise InvalidInput("source_version", f"{alias} is not src_version, {version}; give one of them")
+    return alias if version is None else version

@@ -19,8 +19,10 @@ from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.jobs.operations.columns import ColumnOperations
+from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
 from tidemill.jobs.operations.indexing import IndexOperations
+from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.views import ViewOperations
 
@@ -66,4 +68,6 @@ class Operations:
     secrets: SecretOperations
     stored_queries: StoredQueryOperations
     explain: Explainer
+    provenance: ColumnProvenance
+    environments: EnvironmentOperations
     health: HealthCheck

@@ -6,6 +6,7 @@ import hashlib
 from typing import Final
 
 import orjson
+import pyarrow as pa
 
 from tidemill.catalog.model.functions import (
     Function,
@@ -16,7 +17,7 @@ from tidemill.catalog.model.functions import (
 )
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import SourceQuery, ViewKind
+from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewKind
 from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.protocols.http.fields import Fields, checked_expression, text_mapping
@@ -103,30 +104,50 @@ def _column_declaration(entry: Fields) -> ColumnDeclaration:
         return geneva_column(name, column)
     _require_backend(column)
     column.refuse_given("manifest", "manifest_checksum", "field_metadata")
-    if column.flag("auto_backfill"):
-        raise InvalidInput(column.name_of("auto_backfill"), "is not supported yet; call backfill_column")
     function = _function(column, "udf")
     if function.kind is FunctionKind.CHUNKER:
         raise InvalidInput(
             column.name_of("udf"), "is a chunker; a column needs a function of one value per row"
         )
-    _check_outputs(column, name, function)
-    return ColumnDeclaration(name, function, column.texts("input_columns") or ())
+    return ColumnDeclaration(
+        name=name,
+        function=function,
+        inputs=column.texts("input_columns") or (),
+        siblings=_siblings(column, name, function),
+        has_auto_backfill=column.flag("auto_backfill") or False,
+    )
 
 
-def _check_outputs(column: Fields, name: str, function: Function) -> None:
+def _siblings(column: Fields, name: str, function: Function) -> tuple[ColumnOutput, ...]:
+    """The columns that get one field of a struct each; none if the column gets the whole result."""
     outputs = column.objects("outputs")
-    if len(outputs) > 1:
-        raise Unsupported(
-            f"{column.name_of('outputs')}: a function with several output columns is not supported yet"
+    if outputs and outputs[0].required_text("column") != name:
+        raise InvalidInput(outputs[0].name_of("column"), f"has to be the name of the column, {name!r:.60}")
+    value_type = function.value_type
+    fields = [field.name for field in value_type] if pa.types.is_struct(value_type) else []
+    is_unpacked = len(outputs) > 1 or any(output.text("struct_field") in fields for output in outputs)
+    if not is_unpacked:
+        for output in outputs:
+            _check_type(output, value_type)
+        return ()
+    return tuple(_sibling(output, function) for output in outputs)
+
+
+def _sibling(output: Fields, function: Function) -> ColumnOutput:
+    field, value_type = output.required_text("struct_field"), function.value_type
+    if not pa.types.is_struct(value_type) or value_type.get_field_index(field) < 0:
+        raise InvalidInput(
+            output.name_of("struct_field"), f"{function.name} gives {value_type}, which has no {field!r:.60}"
         )
-    for output in outputs:
-        if output.required_text("column") != name:
-            raise InvalidInput(output.name_of("column"), f"has to be the name of the column, {name!r:.60}")
-        given = output.raw("data_type")
-        if given is not None and not is_same_type(given, function.value_type):
-            problem = f"{given!r:.80} is not what the function gives, {function.value_type}"
-            raise InvalidInput(output.name_of("data_type"), problem)
+    _check_type(output, value_type.field(field).type)
+    return ColumnOutput(output.required_text("column"), field)
+
+
+def _check_type(output: Fields, value_type: pa.DataType) -> None:
+    given = output.raw("data_type")
+    if given is not None and not is_same_type(given, value_type):
+        problem = f"{given!r:.80} is not what the function gives, {value_type}"
+        raise InvalidInput(output.name_of("data_type"), problem)
 
 
 def _require_backend(column: Fields) -> None:

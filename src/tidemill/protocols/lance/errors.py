@@ -41,6 +41,7 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.INVALID_TABLE_STATE: LanceError(19, 409),
     ErrorCode.INVALID_TABLE_SCHEMA: LanceError(20, 400),
     ErrorCode.FUNCTION_NOT_FOUND: LanceError(13, 400),
+    ErrorCode.MANIFEST_NOT_FOUND: LanceError(13, 400),
     ErrorCode.VIEW_NOT_FOUND: LanceError(4, 404),
     # No code is theirs; clients of secrets go by the status.
     ErrorCode.SECRET_NOT_FOUND: LanceError(10, 404),

@@ -64,8 +64,10 @@ def job_rows(call: Call, condition: str | None) -> pa.Table:
 
 
 def _jobs(call: Call, job_id: str | None) -> Sequence[Job]:
+    """Without previews: Geneva makes them itself and knows no such jobs."""
     if job_id is None:
-        return call.operations.jobs.list_recent(call.caller, None, MAX_JOBS)
+        listed = call.operations.jobs.list_recent(call.caller, None, MAX_JOBS)
+        return [job for job in listed if job.kind is not JobKind.PREVIEW]
     try:
         job = call.operations.jobs.get(call.caller, job_id)
     except JobNotFound:
@@ -103,6 +105,7 @@ def _row(call: Call, job: Job) -> dict[str, Any]:
         "metrics": _metrics(job),
         "events": _events(call, job),
         "updated_at": job.updated_at or job.created_at,
+        "cluster_name": job.cluster,
         "input_columns": [],
         "output_columns": [] if job.column is None else [job.column],
     }

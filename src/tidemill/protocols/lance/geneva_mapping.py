@@ -80,8 +80,6 @@ def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> Colum
     """Another function for a column that has this type: the client does not say it again."""
     envelope = _envelope(column, "udf")
     _check_pickle(envelope, column.name_of("udf"), "udf_pickle")
-    if column.flag("auto_backfill"):
-        raise InvalidInput(column.name_of("auto_backfill"), "is not supported yet; call backfill_column")
     check_manifest(column)
     function = geneva_function(
         column.text("udf_name") or name, FunctionKind.VALUES, envelope, value_output(value_type)
@@ -93,6 +91,7 @@ def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> Colum
         inputs=column.texts("input_columns") or (),
         metadata={name: _column_metadata(column, path)},
         files={path: envelope},
+        has_auto_backfill=column.flag("auto_backfill") or False,
     )
 
 
@@ -113,14 +112,14 @@ def check_manifest(fields: Fields) -> None:
     try:
         wanted = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(name, "is the name of a manifest; those are not supported yet") from error
+        raise InvalidInput(name, "is the name of a manifest; only backfill_column takes those") from error
     if not isinstance(wanted, dict):
         raise InvalidInput(name, "has to be a JSON object")
     for key in MANIFEST_DEMANDS:
         if wanted.get(key):
             raise InvalidInput(
                 f"{name}.{key}",
-                "is not supported yet; have it in the environment of the workers and leave it out",
+                "is not supported here yet; give the manifest to backfill_column, or leave it out",
             )
 
 
@@ -191,7 +190,7 @@ def _column_metadata(column: Fields, path: str) -> dict[str, str]:
         "virtual_column.udf_version": column.text("udf_version") or "",
         "virtual_column.udf": path,
         "virtual_column.udf_inputs": orjson.dumps(column.texts("input_columns") or []).decode(),
-        "virtual_column.auto_backfill": "false",
+        "virtual_column.auto_backfill": "true" if column.flag("auto_backfill") else "false",
     }
     for key in ("manifest", "manifest_checksum"):
         if column.text(key):

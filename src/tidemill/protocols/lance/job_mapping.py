@@ -88,7 +88,7 @@ def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
     """With what lancedb's client reads from it, in its words."""
     match job.kind:
         case JobKind.BACKFILL:
-            # A job that is done has filled every row it was asked for; one that fails has no result.
+            # A job that is done has filled or skipped all it was asked for; one that fails has no result.
             counts = {
                 "rows_assigned": job.progress.written,
                 "rows_failed": job.progress.skipped,
@@ -98,7 +98,7 @@ def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
         case JobKind.REFRESH:
             mode = result.get("mode")
             return {**result, "mode": REFRESH_MODES.get(str(mode), mode)}
-        case JobKind.INDEX:
+        case JobKind.INDEX | JobKind.PREVIEW:
             return dict(result)
 
 

@@ -30,6 +30,7 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID_TABLE_STATE: 409,
     ErrorCode.INVALID_TABLE_SCHEMA: 400,
     ErrorCode.FUNCTION_NOT_FOUND: 404,
+    ErrorCode.MANIFEST_NOT_FOUND: 404,
     ErrorCode.VIEW_NOT_FOUND: 404,
     ErrorCode.SECRET_NOT_FOUND: 404,
     ErrorCode.SECRET_ALREADY_EXISTS: 409,

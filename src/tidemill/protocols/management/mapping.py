@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import Job, JobEvent
-from tidemill.jobs.model.plans import BackfillPlan, RefreshPlan
+from tidemill.jobs.model.plans import BackfillExplanation, RefreshPlan
+from tidemill.jobs.model.provenance import ColumnStatus
+from tidemill.jobs.model.state import JobState
+
+PREVIEWED_ROWS: Final = "arrow"
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -23,11 +30,33 @@ def job_json(job: Job) -> dict[str, Any]:
         "started_at": _time(job.started_at),
         "finished_at": _time(job.finished_at),
         "cancel_requested": job.cancel_requested_at is not None,
+        "pause_requested": job.pause_requested_at is not None,
+        "branch": getattr(job.request, "branch", None) or MAIN_BRANCH,
+        "cluster": job.cluster,
+        **_pace(job),
         "submitted_by": job.submitted_by,
         "epoch": job.epoch,
         "result": job.result,
         "failure": None if job.failure is None else asdict(job.failure),
     }
+
+
+def _pace(job: Job) -> dict[str, float | None]:
+    """How fast it goes and how long it will take, as far as this run has shown."""
+    last = job.finished_at or job.updated_at
+    if job.started_at is None or last is None or not job.progress.done:
+        return {"rows_per_second": None, "eta_seconds": None}
+    seconds = max((last - job.started_at).total_seconds(), 0.001)
+    pace = job.progress.done / seconds
+    left = max(job.progress.total - job.progress.done, 0) / pace
+    is_going = job.state is JobState.RUNNING
+    return {"rows_per_second": round(pace, 3), "eta_seconds": round(left, 3) if is_going else None}
+
+
+def listed_job_json(job: Job) -> dict[str, Any]:
+    """Without the rows of a preview, which are large; they come with the job itself."""
+    result = {key: value for key, value in (job.result or {}).items() if key != PREVIEWED_ROWS}
+    return job_json(replace(job, result=None if job.result is None else result))
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:
@@ -47,15 +76,37 @@ def function_json(function: Function) -> dict[str, Any]:
     }
 
 
-def backfill_plan_json(plan: BackfillPlan) -> dict[str, Any]:
+def explanation_json(explained: BackfillExplanation) -> dict[str, Any]:
     return {
-        "read_version": plan.read_version,
-        "rows": plan.rows,
-        "rows_reused": plan.rows_reused,
-        "fragments": sum(len(group) for group in plan.groups),
-        "commits": len(plan.groups),
-        "reason": plan.reason,
+        **explained.plan.summary(),
+        "expected_seconds": explained.expected_seconds,
+        "conflicts": list(explained.conflicts),
     }
+
+
+def status_json(status: ColumnStatus) -> dict[str, Any]:
+    return asdict(status)
+
+
+def row_error_json(column: str, error: RowError) -> dict[str, Any]:
+    failure = error.failure
+    return {
+        "column": column,
+        "row_id": failure.row_id,
+        "digest": error.digest,
+        "job_id": error.job_id,
+        "exception": failure.exception,
+        "message": failure.message,
+        "traceback": failure.traceback,
+        "attempts": failure.attempts,
+        "skipped": error.is_skipped,
+        "at": _time(error.at),
+    }
+
+
+def environment_json(name: str, environment: Environment) -> dict[str, Any]:
+    """Variables by name only: their values may be secrets."""
+    return {"name": name, "pip": list(environment.packages), "env_vars": sorted(environment.variables)}
 
 
 def refresh_plan_json(plan: RefreshPlan) -> dict[str, Any]:

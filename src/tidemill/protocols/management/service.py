@@ -6,8 +6,16 @@ from typing import Final
 
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.management.errors import render_error
-from tidemill.protocols.management.routes import explain, functions, health, jobs
+from tidemill.protocols.management.routes import columns, explain, functions, health, jobs, manifests, watch
 
-ROUTES: Final = (*health.ROUTES, *functions.ROUTES, *jobs.ROUTES, *explain.ROUTES)
+ROUTES: Final = (
+    *health.ROUTES,
+    *functions.ROUTES,
+    *manifests.ROUTES,
+    *columns.ROUTES,
+    *explain.ROUTES,
+    *jobs.ROUTES,
+    *watch.ROUTES,
+)
 
 MANAGEMENT_SERVICE: Final = Service(prefix=("api",), routes=ROUTES, render_error=render_error)

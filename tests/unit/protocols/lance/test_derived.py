@@ -21,7 +21,7 @@ from tests.unit.protocols.envelopes import (
 from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import some_job
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.jobs.model.derived import SourceQuery, ViewKind
+from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewKind
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, RefreshRequest
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.columns import ColumnDeclaration
@@ -66,7 +66,12 @@ def test_an_output_type_that_is_not_the_functions_is_refused(stand: Stand, data_
         (virtual_column(udf="e30="), 400, "new_columns[0].virtual_column.udf"),
         (virtual_column(WORDS), 400, "new_columns[0].virtual_column.udf"),
         (virtual_column(outputs=[{"column": "b"}]), 400, "new_columns[0].virtual_column.outputs[0].column"),
-        (virtual_column(auto_backfill=True), 400, "new_columns[0].virtual_column.auto_backfill"),
+        (virtual_column(auto_backfill="yes"), 400, "new_columns[0].virtual_column.auto_backfill"),
+        (
+            virtual_column(outputs=[{"column": "size", "struct_field": "a"}, {"column": "b"}]),
+            400,
+            "new_columns[0].virtual_column.outputs[0].struct_field",
+        ),
         (virtual_column(manifest="{}"), 400, "new_columns[0].virtual_column.manifest"),
         (virtual_column(input_columns="text"), 400, "new_columns[0].virtual_column.input_columns"),
     ],
@@ -79,67 +84,37 @@ def test_columns_that_cannot_be_declared_are_refused_by_field(
     assert answer.json()["error"].startswith(f"{field}: ")
 
 
-def test_a_backfill_is_accepted_with_all_it_says(stand: Stand) -> None:
-    body = {
-        "id": ["docs", "pages"],
-        "identity": {"api_key": "k"},
-        "column": "size",
-        "branch": "main",
-        "where": "id > 1",
-        "concurrency": 8,
-        "intra_applier_concurrency": 1,
-        "min_checkpoint_size": 10,
-        "max_checkpoint_size": 10,
-        "batch_checkpoint_flush_interval_seconds": 0.5,
-        "read_version": 3,
-        "task_size": None,
-        "num_frags": 2,
-        "checkpoint_size": 100,
-        "commit_granularity": 4,
-        "cluster": None,
-        "manifest": None,
-    }
-    answer = stand.post(
-        "/v1/table/docs$pages/backfill_column", json=body, headers={"idempotency-key": "once"}
-    )
-    assert (answer.status_code, answer.json()) == (202, {"job_id": "job-1"})
-    assert stand.jobs.keys == ["once"]
-    assert stand.jobs.jobs["job-1"].request == BackfillRequest(
-        "size", "id > 1", 3, 8, 2, 4, 100, 10, 10, flush_interval_seconds=0.5
-    )
+@pytest.mark.parametrize("fields", [{"size": "width", "label": "text"}, {"size": "width"}])
+def test_fields_of_a_struct_go_into_columns_of_their_own(stand: Stand, fields: dict[str, str]) -> None:
+    made = pa.struct([pa.field("width", pa.int64()), pa.field("text", pa.string())])
+    function = replace(LENGTH, output=pa.schema([pa.field("value", made)]))
+    outputs = [{"column": column, "struct_field": field} for column, field in fields.items()]
+    answer = stand.post("/v1/table/docs$pages/add_columns", json=virtual_column(function, outputs=outputs))
+    assert answer.status_code == 200, answer.text
+    (declared,) = stand.columns.declared
+    assert declared.siblings == tuple(ColumnOutput(*pair) for pair in fields.items())
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("column", ""),
-        ("concurrency", 0),
-        ("concurrency", True),
-        ("intra_applier_concurrency", 2),
-        ("min_checkpoint_size", 0),
-        ("max_checkpoint_size", 1.5),
-        ("batch_checkpoint_flush_interval_seconds", -1),
-        ("read_version", 0),
-        ("task_size", 10),
-        ("num_frags", "all"),
-        ("checkpoint_size", 0),
-        ("commit_granularity", 0),
-        ("cluster", "big"),
-        ("manifest", "m"),
-        ("where", "x" * 9000),
-        ("surprise", 1),
-    ],
-)
-def test_a_senseless_backfill_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
-    answer = stand.post("/v1/table/docs$pages/backfill_column", json={"column": "size", field: value})
-    assert (answer.status_code, answer.json()["code"]) == (400, 13)
-    assert answer.json()["error"].startswith(f"{field}: ")
-    assert stand.jobs.jobs == {}
+def test_a_field_of_another_type_or_name_is_refused(stand: Stand) -> None:
+    made = pa.struct([pa.field("width", pa.int64()), pa.field("text", pa.string())])
+    function = replace(LENGTH, output=pa.schema([pa.field("value", made)]))
+    first = {"column": "size", "struct_field": "width"}
+    for second, key in [
+        ({"column": "b", "struct_field": "text", "data_type": "int64"}, "data_type"),
+        ({"column": "b", "struct_field": "depth"}, "struct_field"),
+        ({"column": "b"}, "struct_field"),
+    ]:
+        body = virtual_column(function, outputs=[first, second])
+        answer = stand.post("/v1/table/docs$pages/add_columns", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith(f"new_columns[0].virtual_column.outputs[1].{key}: ")
+    assert stand.columns.declared == []
 
 
-def test_the_smallest_checkpoint_is_not_above_the_largest(stand: Stand) -> None:
-    body = {"column": "size", "min_checkpoint_size": 3, "max_checkpoint_size": 2}
-    assert stand.post("/v1/table/docs$pages/backfill_column", json=body).status_code == 400
+def test_a_column_may_fill_itself(stand: Stand) -> None:
+    assert stand.post("/v1/table/t/add_columns", json=virtual_column(auto_backfill=True)).status_code == 200
+    assert stand.post("/v1/table/t/add_columns", json=virtual_column(auto_backfill=False)).status_code == 200
+    assert [declared.has_auto_backfill for declared in stand.columns.declared] == [True, False]
 
 
 def test_a_query_view_is_created(stand: Stand) -> None:

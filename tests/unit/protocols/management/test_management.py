@@ -5,16 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from pyroaring import BitMap64
 
 from tests.unit.protocols.envelopes import LENGTH
 from tests.unit.protocols.stand import Stand
-from tests.unit.protocols.stand_jobs import some_job
+from tests.unit.protocols.stand_jobs import SOME_TIME, some_job
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, Job
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Failure,
+    Job,
+    PreviewRequest,
+    Progress,
+    RefreshRequest,
+)
 from tidemill.jobs.model.plans import FragmentWork, RefreshPlan
 from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.operations import HealthReport
@@ -73,20 +81,87 @@ def test_a_job_is_shown_whole(stand: Stand) -> None:
         "job_id": "j",
         "kind": "backfill",
         "table": ["docs", "pages"],
+        "branch": "main",
         "column": "size",
+        "cluster": "default",
         "state": "FAILED",
         "progress": dict.fromkeys(
             ["total", "done", "computed", "reused", "replaced", "removed", "skipped", "written", "commits"], 0
         ),
+        "rows_per_second": None,
+        "eta_seconds": None,
         "created_at": "2026-01-02T03:04:05Z",
         "started_at": None,
         "finished_at": None,
         "cancel_requested": False,
+        "pause_requested": False,
         "submitted_by": "local",
         "epoch": 0,
         "result": None,
         "failure": {"message": "bad row", "exception": "ValueError", "traceback": "Traceback…", "row_id": 7},
     }
+
+
+def test_a_running_job_tells_how_fast_it_is_and_how_long_it_will_take(stand: Stand) -> None:
+    later = SOME_TIME + timedelta(seconds=10)
+    going = replace(job(), started_at=SOME_TIME, updated_at=later, progress=Progress(total=100, done=40))
+    stand.jobs.put(going)
+    body = stand.get("/api/v1/jobs/j").json()
+    assert (body["rows_per_second"], body["eta_seconds"]) == (4.0, 15.0)
+    stand.jobs.put(replace(going, state=JobState.PAUSED))
+    body = stand.get("/api/v1/jobs/j").json()
+    assert (body["rows_per_second"], body["eta_seconds"]) == (4.0, None)
+
+
+def test_a_job_tells_where_it_works(stand: Stand) -> None:
+    request = BackfillRequest("size", branch="dev", cluster="gpu")
+    stand.jobs.put(replace(some_job("j", PAGES, request), cluster="gpu"))
+    body = stand.get("/api/v1/jobs/j").json()
+    assert (body["branch"], body["cluster"]) == ("dev", "gpu")
+
+
+def test_the_rows_of_a_preview_come_with_the_job_and_not_with_the_list(stand: Stand) -> None:
+    shown = some_job("p", PAGES, PreviewRequest("size", 10), JobState.DONE)
+    stand.jobs.put(replace(shown, result={"arrow": "AAAA", "rows_previewed": 10}))
+    (listed,) = stand.get("/api/v1/jobs").json()["jobs"]
+    assert listed["result"] == {"rows_previewed": 10}
+    assert stand.get("/api/v1/jobs/p").json()["result"]["arrow"] == "AAAA"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["j2", "j1", "j0"]),
+        ("table=docs.pages", ["j2", "j0"]),
+        ("table=docs$pages", ["j2", "j0"]),
+        ("table=docs:pages&delimiter=:", ["j2", "j0"]),
+        ("kind=refresh", ["j1"]),
+        ("state=DONE", ["j2"]),
+        ("state=done&kind=backfill&table=docs.pages", ["j2"]),
+        ("state=FAILED", []),
+    ],
+)
+def test_a_list_is_of_the_jobs_asked_for(stand: Stand, query: str, found: list[str]) -> None:
+    stand.jobs.put(job("j0"))
+    stand.jobs.put(some_job("j1", table_ident(("docs", "words")), RefreshRequest()))
+    stand.jobs.put(job("j2", JobState.DONE))
+    assert [entry["job_id"] for entry in stand.get(f"/api/v1/jobs?{query}").json()["jobs"]] == found
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("table", "a..b"), ("kind", "x"), ("state", "x"), ("limit", "0")]
+)
+def test_a_senseless_filter_is_refused(stand: Stand, field: str, value: str) -> None:
+    answer = stand.get(f"/api/v1/jobs?{field}={value}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{field}: ")
+
+
+def test_a_job_is_paused_and_resumed(stand: Stand) -> None:
+    stand.jobs.put(job())
+    assert stand.post("/api/v1/jobs/j/pause").json()["pause_requested"] is True
+    assert stand.post("/api/v1/jobs/j/resume").json()["pause_requested"] is False
+    assert stand.post("/api/v1/jobs/x/pause").status_code == 404
 
 
 def test_waiting_ends_when_the_job_does(stand: Stand) -> None:
@@ -139,8 +214,11 @@ def test_a_backfill_is_explained(stand: Stand) -> None:
         "rows": 15,
         "rows_reused": 2,
         "fragments": 2,
+        "tasks": 2,
         "commits": 2,
         "reason": "never computed: size",
+        "expected_seconds": None,
+        "conflicts": ["job j is filling this column"],
     }
 
 

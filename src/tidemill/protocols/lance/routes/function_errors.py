@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -14,7 +17,7 @@ from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.operations.assess import DeclaredColumn
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.requests import table_request
 
@@ -22,71 +25,138 @@ DEFAULT_RECORDS: Final = 10_000
 MAX_RECORDS: Final = 100_000
 # So many jobs are looked through for failures of a table.
 MAX_JOBS: Final = 1000
+# So many rows are looked for by one query.
+ROWS_PER_QUERY: Final = 1000
 OFFSET_BITS: Final = 32
 
 
+@dataclass(frozen=True, slots=True)
+class _FailedRow:
+    """A row on which a function failed, however that is known."""
+
+    job_id: str
+    row_id: int
+    column: str
+    digest: str
+    error_type: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where rows are at a version of their table, by id."""
+
+    version: int
+    addresses: Mapping[int, int]
+
+
 def list_function_errors(call: Call) -> Response:
-    """A job stops at the first row that fails, so there is at most one for each, the newest first."""
+    """Rows that were skipped and rows that ended their job, those of the newest job first."""
     ident, body = table_request(call)
     body.refuse_unknown({"id", "job_id", "column", "limit"})
     limit = body.integer("limit", 0)
     wanted = min(DEFAULT_RECORDS if limit is None else limit, MAX_RECORDS)
-    columns = {
-        name: declared
-        for declared in call.operations.columns.list_declared(call.caller, ident)
-        for name in declared.column.names
+    declared = {
+        name: entry
+        for entry in call.operations.columns.list_declared(call.caller, ident)
+        for name in entry.column.names
     }
-    jobs = [job for job in _failed_jobs(call, ident, body) if job.column in columns]
-    records = [_record(call, ident, job, columns[job.column or ""]) for job in jobs[:wanted]]
-    found = [record for record in records if record is not None]
-    return json_response({"records": found, "fragments": [], "truncated": len(jobs) > wanted})
+    rows = _failed_rows(call, ident, body, declared, wanted + 1)
+    records = _records(call, ident, rows[:wanted], declared)
+    return json_response({"records": records, "fragments": [], "truncated": len(rows) > wanted})
 
 
-def _failed_jobs(call: Call, ident: TableIdent, body: Fields) -> Iterator[Job]:
-    job_id, column = body.text("job_id"), body.text("column")
-    jobs = call.operations.jobs
-    candidates = (
-        jobs.list_recent(call.caller, None, MAX_JOBS) if job_id is None else [jobs.get(call.caller, job_id)]
-    )
-    for job in candidates:
-        is_meant = job.table == ident and column in {None, job.column}
-        if is_meant and job.failure is not None and job.failure.row_id is not None:
-            yield job
+def _failed_rows(
+    call: Call, ident: TableIdent, body: Fields, declared: Mapping[str, DeclaredColumn], limit: int
+) -> Sequence[_FailedRow]:
+    column, job_id = body.text("column") or None, body.text("job_id") or None
+    job = None if job_id is None else call.operations.jobs.get(call.caller, job_id)
+    if (column is not None and column not in declared) or (job is not None and job.table != ident):
+        return []
+    found = {(row.job_id, row.row_id): row for row in _ended_jobs(call, ident, job, column, declared)}
+    for row in _noted(call, ident, column, job_id, limit):
+        found[row.job_id, row.row_id] = row
+    # Ids of jobs grow with time.
+    ordered = sorted(found.values(), key=lambda row: row.row_id)
+    return sorted(ordered, key=lambda row: row.job_id, reverse=True)[:limit]
 
 
-def _record(call: Call, ident: TableIdent, job: Job, declared: DeclaredColumn) -> dict[str, Any] | None:
-    """None when the row is gone: nobody could find it by what is told here."""
-    failure = job.failure
-    assert failure is not None
-    query = TableQuery(limit=1, filter=f"_rowid = {failure.row_id}", columns=("_rowaddr",))
+def _noted(
+    call: Call, ident: TableIdent, column: str | None, job_id: str | None, limit: int
+) -> Iterator[_FailedRow]:
+    """What is in the ledger of errors: rows that have no value now."""
+    errors = call.operations.provenance.errors(call.caller, ident, column, None, job_id=job_id, limit=limit)
+    for name, error in errors:
+        failure = error.failure
+        if failure.row_id is not None:
+            at = error.at or datetime.now(UTC)
+            row = error.job_id, failure.row_id, name, error.digest, failure.exception, failure.message, at
+            yield _FailedRow(*row)
+
+
+def _ended_jobs(
+    call: Call, ident: TableIdent, job: Job | None, column: str | None, declared: Mapping[str, DeclaredColumn]
+) -> Iterator[_FailedRow]:
+    """Rows that ended a job; the ledger forgets those that have a value meanwhile."""
+    recent = call.operations.jobs.list_recent
+    jobs = recent(call.caller, None, MAX_JOBS, table=ident) if job is None else [job]
+    for ended in jobs:
+        failure, name = ended.failure, ended.column or ""
+        if failure is None or failure.row_id is None or name not in declared or column not in (None, name):
+            continue
+        digest, kind = declared[name].function.digest, failure.exception or "Exception"
+        at = ended.finished_at or ended.created_at
+        yield _FailedRow(ended.job_id, failure.row_id, name, digest, kind, failure.message, at)
+
+
+def _records(
+    call: Call, ident: TableIdent, rows: Sequence[_FailedRow], declared: Mapping[str, DeclaredColumn]
+) -> list[dict[str, Any]]:
+    """Without rows that are gone: nobody could find them by what is told here."""
+    functions = {row.digest: _function(call, row.digest, declared[row.column]) for row in rows}
+    records: list[dict[str, Any]] = []
+    remaining = iter(rows)
+    while some := list(islice(remaining, ROWS_PER_QUERY)):
+        places = _places(call, ident, {row.row_id for row in some})
+        found = [row for row in some if row.row_id in places.addresses]
+        records += [_record(row, places, functions[row.digest]) for row in found]
+    return records
+
+
+def _record(row: _FailedRow, places: _Places, function: tuple[str, str]) -> dict[str, Any]:
+    address = places.addresses[row.row_id]
+    return {
+        "job_id": row.job_id,
+        "fragment_id": address >> OFFSET_BITS,
+        "row_offset": address & ((1 << OFFSET_BITS) - 1),
+        "column": row.column,
+        "function": function[0],
+        "function_version": function[1],
+        "table_version": places.version,
+        "error_type": row.error_type,
+        "error_message": row.message,
+        "created_at_millis": int(row.at.timestamp() * 1000),
+    }
+
+
+def _places(call: Call, ident: TableIdent, row_ids: set[int]) -> _Places:
+    condition = f"_rowid IN ({', '.join(map(str, sorted(row_ids)))})"
+    query = TableQuery(limit=len(row_ids), filter=condition, columns=("_rowid", "_rowaddr"))
     rows = call.operations.rows.query(call.caller, ident, query)
-    addresses = rows.to_table()["_rowaddr"].to_pylist()
-    if not addresses:
-        return None
-    ended = job.finished_at or job.created_at
-    return without_nulls(
-        {
-            "job_id": job.job_id,
-            "fragment_id": addresses[0] >> OFFSET_BITS,
-            "row_offset": addresses[0] & ((1 << OFFSET_BITS) - 1),
-            "column": job.column,
-            "function": declared.function.name,
-            "function_version": _version(call, declared),
-            "table_version": rows.version,
-            "error_type": failure.exception or "Exception",
-            "error_message": failure.message,
-            "created_at_millis": int(ended.timestamp() * 1000),
-        }
-    )
+    table = rows.to_table()
+    pairs = zip(table["_rowid"].to_pylist(), table["_rowaddr"].to_pylist(), strict=True)
+    return _Places(rows.version, dict(pairs))
 
 
-def _version(call: Call, declared: DeclaredColumn) -> str:
-    """By number; of a function that is on no list, its digest."""
-    digest = declared.function.digest
+def _function(call: Call, digest: str, declared: DeclaredColumn) -> tuple[str, str]:
+    """Its name and version by number; of a function that is on no list, its digest."""
     try:
-        return str(call.operations.functions.get_by_digest(call.caller, digest).version)
+        found = call.operations.functions.get_by_digest(call.caller, digest)
     except FunctionNotFound:
-        return digest
+        return declared.function.name, digest
+    name = declared.function.name if digest == declared.function.digest else found.function.name
+    return name, str(found.version)
 
 
 ROUTES: Final = (Route("POST", "/v1/table/{id}/errors", list_function_errors),)

@@ -12,13 +12,13 @@ from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.job_requests import backfill_request, refresh_request
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import backfill_plan_json, refresh_plan_json
+from tidemill.protocols.management.mapping import explanation_json, refresh_plan_json
 
 
 def explain_backfill(call: Call) -> Response:
     ident = table_of(call)
-    request = backfill_request(call, ident, read_object(call.body))
-    return json_response(backfill_plan_json(call.operations.explain.backfill(call.caller, ident, request)))
+    request = backfill_request(call, read_object(call.body))
+    return json_response(explanation_json(call.operations.explain.backfill(call.caller, ident, request)))
 
 
 def explain_refresh(call: Call) -> Response:

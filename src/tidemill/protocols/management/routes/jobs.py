@@ -1,4 +1,4 @@
-"""Routes of jobs: looking, waiting, cancelling."""
+"""Routes of jobs: looking, waiting, pausing, cancelling."""
 
 from __future__ import annotations
 
@@ -7,29 +7,35 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.jobs import Job, JobKind
+from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import query_integer
+from tidemill.protocols.http.fields import Choice, query_integer, read_choice
+from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER, delimiter_of, split_id
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import event_json, job_json
+from tidemill.protocols.management.mapping import event_json, job_json, listed_job_json
+from tidemill.protocols.management.paging import page_limit
 
-DEFAULT_PAGE: Final = 100
-MAX_PAGE: Final = 1000
 MAX_WAIT_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
 
 
 def list_jobs(call: Call) -> Response:
-    limit = query_integer(call.query, "limit")
-    limit = DEFAULT_PAGE if limit is None else limit
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput("limit", f"has to be between 1 and {MAX_PAGE}")
-    jobs = call.operations.jobs.list_recent(call.caller, call.query.get("page_token") or None, limit + 1)
+    limit = page_limit(call)
+    jobs = call.operations.jobs.list_recent(
+        call.caller,
+        call.query.get("page_token") or None,
+        limit + 1,
+        table=_table(call),
+        kind=_choice(call, JobKind, "kind"),
+        state=_choice(call, JobState, "state"),
+    )
     token = jobs[limit - 1].job_id if len(jobs) > limit else None
     return json_response(
-        without_nulls({"jobs": [job_json(job) for job in jobs[:limit]], "page_token": token})
+        without_nulls({"jobs": [listed_job_json(job) for job in jobs[:limit]], "page_token": token})
     )
 
 
@@ -46,10 +52,32 @@ def cancel_job(call: Call) -> Response:
     return json_response(job_json(call.operations.jobs.cancel(call.caller, call.parameters["job_id"])))
 
 
+def pause_job(call: Call) -> Response:
+    return json_response(job_json(call.operations.jobs.pause(call.caller, call.parameters["job_id"])))
+
+
+def resume_job(call: Call) -> Response:
+    return json_response(job_json(call.operations.jobs.resume(call.caller, call.parameters["job_id"])))
+
+
 def list_job_events(call: Call) -> Response:
     after = query_integer(call.query, "after") or 0
     events = call.operations.jobs.events(call.caller, call.parameters["job_id"], after)
     return json_response({"events": [event_json(event) for event in events]})
+
+
+def _table(call: Call) -> TableIdent | None:
+    """People write dots between the levels; the delimiter of paths serves as well."""
+    raw = call.query.get("table")
+    if not raw:
+        return None
+    is_dotted = "delimiter" not in call.query and DEFAULT_DELIMITER not in raw
+    return table_ident(split_id(raw, "." if is_dotted else delimiter_of(call)), "table")
+
+
+def _choice(call: Call, choices: type[Choice], key: str) -> Choice | None:
+    given = call.query.get(key)
+    return read_choice(choices, given, key) if given else None
 
 
 def _find(call: Call) -> Job:
@@ -71,5 +99,7 @@ ROUTES: Final = (
     Route("GET", "/api/v1/jobs", list_jobs),
     Route("GET", "/api/v1/jobs/{job_id}", get_job, is_waiting=True),
     Route("POST", "/api/v1/jobs/{job_id}/cancel", cancel_job),
+    Route("POST", "/api/v1/jobs/{job_id}/pause", pause_job),
+    Route("POST", "/api/v1/jobs/{job_id}/resume", resume_job),
     Route("GET", "/api/v1/jobs/{job_id}/events", list_job_events),
 )

@@ -1,0 +1,43 @@
+"""Routes of manifests: environments under names, for jobs to ask for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from tidemill.jobs.operations.environments import environment_of
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import read_object
+from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.routing import Route
+from tidemill.protocols.management.mapping import environment_json
+
+
+def list_manifests(call: Call) -> Response:
+    found = call.operations.environments.list_all(call.caller)
+    return json_response({"manifests": [environment_json(name, environment) for name, environment in found]})
+
+
+def get_manifest(call: Call) -> Response:
+    name = call.parameters["name"]
+    return json_response(environment_json(name, call.operations.environments.get(call.caller, name)))
+
+
+def put_manifest(call: Call) -> Response:
+    name, environment = call.parameters["name"], environment_of(read_object(call.body).values, "")
+    call.operations.environments.put(call.caller, name, environment)
+    return json_response(environment_json(name, environment))
+
+
+def drop_manifest(call: Call) -> Response:
+    call.operations.environments.remove(call.caller, call.parameters["name"])
+    return json_response({})
+
+
+ROUTES: Final = (
+    Route("GET", "/api/v1/manifests", list_manifests),
+    Route("GET", "/api/v1/manifests/{name}", get_manifest),
+    Route("PUT", "/api/v1/manifests/{name}", put_manifest),
+    Route("DELETE", "/api/v1/manifests/{name}", drop_manifest),
+)

@@ -1,0 +1,137 @@
+"""Jobs as streams of events."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.protocols.stand import Stand
+from tests.unit.protocols.stand_jobs import SOME_TIME, some_job
+from tidemill.catalog.model.identifiers import table_ident
+from tidemill.errors import Unavailable
+from tidemill.jobs.model.jobs import BackfillRequest, Job, Progress
+from tidemill.jobs.model.state import JobState
+from tidemill.protocols.management.routes import watch
+
+RUNNING = some_job("j", table_ident(("docs", "pages")), BackfillRequest("size"), JobState.RUNNING)
+DONE = replace(RUNNING, state=JobState.DONE)
+
+
+@pytest.fixture
+def stand() -> Stand:
+    made = Stand()
+    made.jobs.put(RUNNING)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.02)
+
+
+def events(text: str) -> Iterator[tuple[str, str | None, Any]]:
+    """The kind, id and data of each."""
+    for block in filter(None, text.split("\n\n")):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
+        if lines:
+            yield lines["event"], lines.get("id"), json.loads(lines["data"])
+
+
+def states(text: str) -> list[str]:
+    return [data["state"] for kind, _, data in events(text) if kind == "job"]
+
+
+def later(stand: Stand, *jobs: Job, seconds: float = 0.15) -> threading.Thread:
+    def put() -> None:
+        for job in jobs:
+            time.sleep(seconds)
+            stand.jobs.put(job)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    return thread
+
+
+def test_a_job_that_is_over_is_told_at_once_with_its_log(stand: Stand) -> None:
+    stand.jobs.put(DONE)
+    answer = stand.get("/api/v1/jobs/j/watch")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = list(events(answer.text))
+    assert [(kind, number) for kind, number, _ in told] == [("log", "1"), ("log", "2"), ("job", None)]
+    assert told[0][2] == {
+        "sequence": 1,
+        "at": "2026-01-02T03:04:05Z",
+        "kind": "progress",
+        "data": {"done": 1},
+    }
+    assert told[2][2] == stand.get("/api/v1/jobs/j").json()
+
+
+def test_a_job_is_told_whenever_it_changes(stand: Stand) -> None:
+    halfway = replace(RUNNING, progress=Progress(total=2, done=1))
+    thread = later(stand, halfway, DONE)
+    text = stand.get("/api/v1/jobs/j/watch").text
+    thread.join()
+    assert states(text) == ["RUNNING", "RUNNING", "DONE"]
+    assert len([kind for kind, _, _ in events(text) if kind == "log"]) == 2
+
+
+def test_signs_of_life_are_no_news(stand: Stand) -> None:
+    alive = replace(RUNNING, updated_at=SOME_TIME, lease_until_at=SOME_TIME)
+    thread = later(stand, alive, DONE)
+    text = stand.get("/api/v1/jobs/j/watch").text
+    thread.join()
+    assert states(text) == ["RUNNING", "DONE"]
+
+
+@pytest.mark.parametrize(("last", "ids"), [("1", ["2"]), ("2", []), ("0", ["1", "2"])])
+def test_the_log_goes_on_where_a_reader_stopped(stand: Stand, last: str, ids: list[str]) -> None:
+    stand.jobs.put(DONE)
+    text = stand.get("/api/v1/jobs/j/watch", headers={"last-event-id": last}).text
+    assert [number for kind, number, _ in events(text) if kind == "log"] == ids
+    assert states(text) == ["DONE"]
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "1" * 30])
+def test_an_id_that_no_event_had_is_refused(stand: Stand, last: str) -> None:
+    answer = stand.get("/api/v1/jobs/j/watch", headers={"last-event-id": last})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_input")
+
+
+def test_a_job_that_is_not_there_is_not_watched(stand: Stand) -> None:
+    assert stand.get("/api/v1/jobs/x/watch").status_code == 404
+
+
+def test_a_quiet_stream_is_kept_open(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.05)
+    thread = later(stand, DONE, seconds=0.3)
+    text = stand.get("/api/v1/jobs/j/watch").text
+    thread.join()
+    assert ": still here\n\n" in text
+    assert states(text) == ["RUNNING", "DONE"]
+
+
+def test_a_database_that_does_not_answer_is_asked_again(stand: Stand) -> None:
+    breaking = threading.Timer(0.1, setattr, [stand.jobs, "fault", Unavailable("busy")])
+    mending = threading.Timer(0.2, setattr, [stand.jobs, "fault", None])
+    breaking.start()
+    mending.start()
+    thread = later(stand, DONE, seconds=0.3)
+    text = stand.get("/api/v1/jobs/j/watch").text
+    thread.join()
+    assert states(text) == ["RUNNING", "DONE"]
+
+
+def test_a_job_that_is_gone_ends_the_stream_with_the_reason(stand: Stand) -> None:
+    timer = threading.Timer(0.15, stand.jobs.jobs.clear)
+    timer.start()
+    told = list(events(stand.get("/api/v1/jobs/j/watch").text))
+    timer.join()
+    assert told[-1][0] == "error"
+    assert told[-1][2]["code"] == "job_not_found"
