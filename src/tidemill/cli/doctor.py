@@ -18,8 +18,9 @@ from tidemill.cli.checks import (
     check_spark,
     check_storage,
 )
+from tidemill.cli.options import JsonOption
 from tidemill.cli.output import console, print_json
-from tidemill.cli.target import ROOT, JsonOption, RootOption
+from tidemill.cli.target import ROOT, RootOption
 
 
 def doctor(

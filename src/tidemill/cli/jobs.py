@@ -1,60 +1,59 @@
-"""`tidemill jobs …`, `tidemill backfill` and `tidemill refresh`."""
+"""`tidemill jobs …`: looking at jobs, pausing and stopping them."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from tidemill.cli.output import print_ended, print_job, print_jobs, print_json, print_line
-from tidemill.cli.target import ROOT, JsonOption, KeyOption, RootOption, UrlOption, open_lake
-from tidemill.sdk.errors import JobCancelled, JobFailed
+from tidemill.cli.job_output import follow, print_event, print_job, print_jobs
+from tidemill.cli.options import JsonOption, with_groups
+from tidemill.cli.output import print_json, print_line
+from tidemill.cli.target import Target
+from tidemill.jobs.model.jobs import JobKind
+from tidemill.jobs.model.state import JobState
 from tidemill.sdk.jobs import Job
 
-jobs_app = typer.Typer(no_args_is_help=True, help="Look at jobs and stop them.")
+jobs_app = typer.Typer(no_args_is_help=True, help="Look at jobs, pause them, stop them.")
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
-ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="A computed column.")]
-ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="For instance library.passages.")]
-WhereOption = Annotated[str | None, typer.Option("--where", help="SQL condition: exactly these rows.")]
-FullOption = Annotated[bool, typer.Option("--full", help="Compute every row again.")]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the job and return.")]
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", help="Tasks at a time.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
+TableOption = Annotated[str | None, typer.Option("--table", help="Those of this table or view.")]
+KindOption = Annotated[JobKind | None, typer.Option("--kind", help="Those of this kind.")]
+StateOption = Annotated[
+    JobState | None, typer.Option("--state", case_sensitive=False, help="Those in this state.")
+]
+LogOption = Annotated[bool, typer.Option("--log", help="Print what happens to it, line by line.")]
 
 
 @jobs_app.command("list")
+@with_groups
 def list_jobs(
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
+    table: TableOption = None,
+    kind: KindOption = None,
+    state: StateOption = None,
+    limit: LimitOption = 20,
+    target: Target,
     as_json: JsonOption = False,
 ) -> None:
     """List the latest jobs."""
-    with open_lake(url, root, api_key) as lake:
-        jobs = lake.jobs(limit=limit)
+    with target.open() as lake:
+        jobs = lake.jobs(limit=limit, table=table, kind=kind, state=state)
     if as_json:
         print_json([job.to_dict() for job in jobs])
     elif jobs:
         print_jobs(jobs)
     else:
-        print_line("There are no jobs yet")
+        is_filtered = any((table, kind, state))
+        print_line("There are no such jobs" if is_filtered else "There are no jobs yet")
 
 
 @jobs_app.command("show")
-def show_job(
-    job_id: JobArgument,
-    *,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_groups
+def show_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
     """Show a job, and why it failed if it did."""
-    with open_lake(url, root, api_key) as lake:
+    with target.open() as lake:
         job = lake.job(job_id)
         if as_json:
             print_json(job.to_dict())
@@ -63,93 +62,46 @@ def show_job(
 
 
 @jobs_app.command("watch")
+@with_groups
 def watch_job(
-    job_id: JobArgument,
-    *,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
+    job_id: JobArgument, *, log: LogOption = False, target: Target, as_json: JsonOption = False
 ) -> None:
     """Wait for a job with a progress bar."""
-    with open_lake(url, root, api_key) as lake:
-        follow(lake.job(job_id), as_json=as_json)
+    with target.open() as lake:
+        job = lake.job(job_id)
+        if log and not as_json:
+            for _ in job.watch(print_event):
+                pass
+        follow(job, as_json=as_json)
+
+
+@jobs_app.command("pause")
+@with_groups
+def pause_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
+    """Ask a job to stop for a while."""
+    with target.open() as lake:
+        _say(lake.job(job_id).pause(), "it stops at its next safe point and can be resumed", as_json=as_json)
+
+
+@jobs_app.command("resume")
+@with_groups
+def resume_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
+    """Let a paused job go on."""
+    with target.open() as lake:
+        job = lake.job(job_id).resume()
+        _say(job, f"watch it with 'tidemill jobs watch {job.id}'", as_json=as_json)
 
 
 @jobs_app.command("cancel")
-def cancel_job(
-    job_id: JobArgument,
-    *,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_groups
+def cancel_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
     """Ask a job to stop."""
-    with open_lake(url, root, api_key) as lake:
-        job = lake.job(job_id).cancel()
-        if as_json:
-            print_json(job.to_dict())
-        else:
-            print_line(f"Job {job.id} is {job.state}; it stops at its next checkpoint")
+    with target.open() as lake:
+        _say(lake.job(job_id).cancel(), "it stops at its next checkpoint", as_json=as_json)
 
 
-def backfill(
-    table: TableArgument,
-    column: ColumnArgument,
-    *,
-    where: WhereOption = None,
-    concurrency: ConcurrencyOption = None,
-    num_frags: Annotated[
-        int | None, typer.Option("--num-frags", help="Stop after so many fragments.")
-    ] = None,
-    no_wait: NoWaitOption = False,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Fill a computed column where it is missing or out of date."""
-    with open_lake(url, root, api_key) as lake:
-        job = lake.table(table).backfill(column, where=where, concurrency=concurrency, num_frags=num_frags)
-        _report(job, is_waiting=not no_wait, as_json=as_json)
-
-
-def refresh(
-    view: ViewArgument,
-    *,
-    full: FullOption = False,
-    concurrency: ConcurrencyOption = None,
-    no_wait: NoWaitOption = False,
-    url: UrlOption = None,
-    root: RootOption = ROOT,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring a materialized view up to date."""
-    with open_lake(url, root, api_key) as lake:
-        job = lake.view(view).refresh(full=full, concurrency=concurrency)
-        _report(job, is_waiting=not no_wait, as_json=as_json)
-
-
-def follow(job: Job, *, as_json: bool) -> None:
-    """Waits for the job and prints how it ended, also when it ended badly."""
-    try:
-        job.wait(progress=not as_json and sys.stderr.isatty())
-    except (JobFailed, JobCancelled):
-        if as_json:
-            print_json(job.to_dict())
-        raise
+def _say(job: Job, what_follows: str, *, as_json: bool) -> None:
     if as_json:
         print_json(job.to_dict())
     else:
-        print_ended(job)
-
-
-def _report(job: Job, *, is_waiting: bool, as_json: bool) -> None:
-    if is_waiting:
-        follow(job, as_json=as_json)
-    elif as_json:
-        print_json(job.to_dict())
-    else:
-        print_line(f"Job {job.id} is {job.state}; watch it with 'tidemill jobs watch {job.id}'")
+        print_line(f"Job {job.id} is {job.state}; {what_follows}")

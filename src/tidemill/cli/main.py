@@ -9,10 +9,13 @@ import typer
 from rich.console import Console
 
 import tidemill
+from tidemill.cli.columns import columns_app, errors
 from tidemill.cli.doctor import doctor
 from tidemill.cli.explain import explain_app
-from tidemill.cli.jobs import backfill, jobs_app, refresh
+from tidemill.cli.jobs import jobs_app
+from tidemill.cli.manifests import manifests_app
 from tidemill.cli.output import print_line
+from tidemill.cli.runs import backfill, preview, refresh
 from tidemill.cli.serve import serve, work
 
 app = typer.Typer(
@@ -26,9 +29,13 @@ app.command("serve")(serve)
 app.command("work")(work)
 app.command("doctor")(doctor)
 app.command("backfill")(backfill)
+app.command("preview")(preview)
 app.command("refresh")(refresh)
+app.command("errors")(errors)
+app.add_typer(columns_app, name="columns")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(explain_app, name="explain")
+app.add_typer(manifests_app, name="manifests")
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001  # typer calls it with the flag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -23,17 +24,26 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--api-key", envvar="TIDEMILL_API_KEY", help="Key for a server that asks for one."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 ROOT = Path(DEFAULT_ROOT)
 
 
-def open_lake(url: str | None, root: Path, api_key: str | None) -> Lake:
-    """The lake at the address, or of the server that runs under the root; starts none."""
-    if url:
-        return connect(url, api_key=api_key)
-    found = find_server(root.absolute())
-    if found is None:
-        raise ServerUnreachable(
-            f"No server runs under {root}; start one with 'tidemill serve --root {root}', or give --url"
-        )
-    return connect(found, api_key=api_key)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was said about the server."""
+
+    url: UrlOption = None
+    root: RootOption = ROOT
+    api_key: KeyOption = None
+
+    def open(self) -> Lake:
+        """The lake at the address, or of the server that runs under the root; starts none."""
+        return connect(self.url or self._found(), api_key=self.api_key)
+
+    def _found(self) -> str:
+        found = find_server(self.root.absolute())
+        if found is None:
+            raise ServerUnreachable(
+                f"No server runs under {self.root}; start one with 'tidemill serve --root {self.root}', "
+                "or give --url"
+            )
+        return found

@@ -55,12 +55,7 @@ class QueryDefinition:
             raise TypeError(
                 f"{signature.name} makes one value per row; a view needs one with @tidemill.chunker"
             )
-        chosen = tuple(inputs) if inputs is not None else signature.inputs
-        if len(chosen) != len(signature.parameters):
-            raise ValueError(
-                f"{signature.name} takes {', '.join(signature.parameters)}; inputs= names {len(chosen)}"
-            )
-        return ChunkerDefinition(self, function_of(function), chosen)
+        return ChunkerDefinition(self, function_of(function), signature.bound_inputs(inputs))
 
     def output_schema(self) -> pa.Schema:
         """The columns of the view."""

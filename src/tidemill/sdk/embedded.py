@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ READY: Final = "Tidemill is ready at "
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 20.0
 LOG_TAIL_LINES: Final = 20
+# The user's own code on the user's own machine: functions need no process of their own.
+DEFAULTS: Final = {"TIDEMILL_FUNCTION_ISOLATION": "none"}
 
 
 class EmbeddedServer:
@@ -44,28 +47,27 @@ def start_server(root: Path) -> EmbeddedServer:
     """Starts a server with a worker under that root and waits until it is ready."""
     log = root / "logs" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "tidemill",
-        "serve",
-        "--root",
-        str(root),
-        "--port",
-        "0",
-        "--exit-with-stdin",
-    ]
     with log.open("ab") as output:
         begin = output.tell()
         # A session of its own: an interrupt at the terminal stops the caller's cell, not the jobs.
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            _command(root),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**DEFAULTS, **os.environ},  # noqa: TID251  # handed on to the server, which reads it
         )
     try:
         return EmbeddedServer(process, _await_ready(process, log, begin))
     except BaseException:
         _end(process)
         raise
+
+
+def _command(root: Path) -> list[str]:
+    options = ["--root", str(root), "--port", "0", "--exit-with-stdin"]
+    return [sys.executable, "-m", "tidemill", "serve", *options]
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: Path, begin: int) -> str:

@@ -12,7 +12,11 @@ NO_OP: Final = "no_op"
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a backfill would do: which rows it computes at which version, in how many commits, and why."""
+    """What a backfill would do: which rows it computes at which version, in how many commits, and why.
+
+    `expected_seconds` is known once the function has been timed; `conflicts` are jobs and columns that are in
+    its way.
+    """
 
     table: str
     column: str
@@ -22,6 +26,9 @@ class Explanation:
     fragments: int
     commits: int
     reason: str
+    tasks: int = 0
+    expected_seconds: float | None = None
+    conflicts: tuple[str, ...] = ()
 
     @property
     def is_noop(self) -> bool:
@@ -29,12 +36,18 @@ class Explanation:
         return self.rows == 0
 
     def __str__(self) -> str:
+        return "\n".join([self._summary(), *(f"Conflict: {text}" for text in self.conflicts)])
+
+    def _summary(self) -> str:
         head = f"Backfill of {self.table}.{self.column} at version {self.read_version}: "
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
+        tasks = f" and {counted(self.tasks, 'task')}" if self.tasks else ""
+        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
         return (
-            f"{head}computes {counted(self.rows, 'row')} in {counted(self.fragments, 'fragment')}, "
-            f"reuses {self.rows_reused:,}, publishes {counted(self.commits, 'commit')} ({self.reason})"
+            f"{head}computes {counted(self.rows, 'row')} in {counted(self.fragments, 'fragment')}{tasks}, "
+            f"reuses {self.rows_reused:,}, publishes {counted(self.commits, 'commit')}{duration} "
+            f"({self.reason})"
         )
 
 
@@ -77,6 +90,9 @@ def backfill_explanation(table: str, column: str, body: Mapping[str, Any]) -> Ex
         fragments=body["fragments"],
         commits=body["commits"],
         reason=body["reason"],
+        tasks=body.get("tasks", 0),
+        expected_seconds=body.get("expected_seconds"),
+        conflicts=tuple(body.get("conflicts") or ()),
     )
 
 
@@ -96,3 +112,11 @@ def refresh_explanation(view: str, body: Mapping[str, Any]) -> RefreshExplanatio
 def counted(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def lasting(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1g} s" if seconds < 1 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from types import FrameType
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
@@ -100,7 +103,12 @@ def udf(target: C, /) -> C: ...  # type: ignore[overload-overlap]  # a class is 
 def udf(target: Callable[P, R], /) -> UDF[P, R]: ...
 @overload
 def udf(
-    *, inputs: Sequence[str] | None = None, output: pa.DataType | None = None, name: str | None = None
+    *,
+    inputs: Sequence[str] | None = None,
+    output: pa.DataType | None = None,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+    packages: Sequence[str] = (),
 ) -> Decorator: ...
 def udf(
     target: Any = None,
@@ -109,6 +117,8 @@ def udf(
     inputs: Sequence[str] | None = None,
     output: pa.DataType | None = None,
     name: str | None = None,
+    timeout: float | timedelta | None = None,
+    packages: Sequence[str] = (),
 ) -> Any:
     """Declares a function that makes one value per row, to be bound to a column with `Table.add_column`.
 
@@ -118,6 +128,9 @@ def udf(
     - `pa.Array` for each: once per batch, with an array per input column, returns an array;
     - a single `pa.RecordBatch`: once per batch, with the columns of `inputs`, returns an array.
 
+    Of the Python types, `tidemill.Blob` is a file to read from while the call lasts: only what is read of a
+    large value is fetched.
+
     A class with `__call__` is stateful: one instance per worker process. If it has a method `setup()`, that
     is called once there before the first row, so large things need not travel.
 
@@ -125,9 +138,14 @@ def udf(
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The Arrow type of the result; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
+        timeout: How long one call may take, in seconds; a row or batch that takes longer has failed. Another
+            limit leaves the values up to date.
+        packages: What it needs beyond what the workers have, in pip's notation; with other packages it is
+            another version of the function.
 
     Raises:
         TypeError: A hint is missing or cannot be read as an Arrow type; the message says which one.
+        ValueError: The timeout is not a number of seconds greater than 0.
 
     >>> import pyarrow as pa, pyarrow.compute as pc, tidemill
     >>> @tidemill.udf(output=pa.int32())
@@ -146,9 +164,16 @@ def udf(
     [4.5, 0.5]
     >>> Embedder(scale=0.5).function.is_stateful
     True
+
+    >>> @tidemill.udf(timeout=2.5)
+    ... def is_png(image: tidemill.Blob) -> bool:
+    ...     return image.read(8).startswith(b"\\x89PNG")
+    >>> is_png.function.timeout_seconds, is_png.function.blob_parameters
+    (2.5, ('image',))
     """
     said = _said(inputs, output, name, sys._getframe(1))
-    return _decorate(target, said, read_udf)
+    limited = replace(said, timeout_seconds=_seconds(timeout), packages=_packages(packages))
+    return _decorate(target, limited, read_udf)
 
 
 @overload
@@ -230,6 +255,23 @@ def _said(
     return Declaration(name or "", columns, output, {**caller.f_globals, **caller.f_locals})
 
 
+def _seconds(timeout: float | timedelta | None) -> float | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ValueError(f"timeout= is a number of seconds greater than 0, not {timeout!r:.60}")
+    return float(seconds)
+
+
+def _packages(packages: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(packages, str):
+        raise TypeError(f"packages= is a list of packages; write packages=[{packages!r}]")
+    if not all(isinstance(package, str) and package.strip() for package in packages):
+        raise TypeError(f"packages= is a list of packages in pip's notation, not {packages!r:.100}")
+    return tuple(package.strip() for package in packages)
+
+
 def _decorate(target: Any, said: Declaration, read: Callable[..., Signature]) -> Any:
     if target is None:
         return lambda later: _decorate(later, said, read)
@@ -237,9 +279,7 @@ def _decorate(target: Any, said: Declaration, read: Callable[..., Signature]) ->
         raise TypeError(
             f"a function or class is needed, not {target!r}; name the options, for instance output=..."
         )
-    named = Declaration(
-        said.name or getattr(target, "__name__", ""), said.inputs, said.output, _scope(target, said)
-    )
+    named = replace(said, name=said.name or getattr(target, "__name__", ""), scope=_scope(target, said))
     if not named.name:
         raise TypeError(f"{target!r} has no name; give one with name=")
     if isinstance(target, type):
@@ -269,17 +309,9 @@ def _scope(target: Any, said: Declaration) -> Mapping[str, Any]:
 
 
 def _function(call: Any, signature: Signature, *, is_stateful: bool = False) -> Function:
-    digest = code_digest(
-        call,
-        signature.kind.value,
-        signature.output,
-        signature.parameters,
-        PYTHON_MINOR,
-        signature.yields_dataclasses,
-    )
     return Function(
         name=signature.name,
-        digest=digest,
+        digest=_digest(call, signature),
         kind=signature.kind,
         parameters=signature.parameters,
         output=signature.output,
@@ -287,6 +319,24 @@ def _function(call: Any, signature: Signature, *, is_stateful: bool = False) -> 
         python=PYTHON_MINOR,
         is_stateful=is_stateful,
         source=_source(call if inspect.isfunction(call) else type(call)),
+        requirements=signature.packages,
+        timeout_seconds=signature.timeout_seconds,
+        blob_parameters=signature.blob_parameters,
+    )
+
+
+def _digest(call: Any, signature: Signature) -> str:
+    """Of all that says what is computed: the timeout is not part of it, the packages are."""
+    # Left out where there are none, so that functions without them keep the digests they have.
+    extras = [part for part in (sorted(signature.packages), signature.blob_parameters) if part]
+    return code_digest(
+        call,
+        signature.kind.value,
+        signature.output,
+        signature.parameters,
+        PYTHON_MINOR,
+        signature.yields_dataclasses,
+        *extras,
     )
 
 

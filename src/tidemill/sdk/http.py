@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from tidemill.sdk.data import stream_bytes
 from tidemill.sdk.errors import ServerUnreachable, request_error
+from tidemill.sdk.events import ServerEvent, read_events
 from tidemill.sdk.names import url_id
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+EVENT_STREAM: Final = "text/event-stream"
 TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
 Params = Mapping[str, str | int | float | None]
 
@@ -43,6 +45,12 @@ class ServerClient:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         return self._json("POST", path, json=body or {}, params=_present(params), headers=headers)
 
+    def put(self, path: str, body: Any) -> Any:
+        return self._json("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:
+        return self._json("DELETE", path)
+
     def post_envelope(self, path: str, envelope: bytes) -> Any:
         """Sends a function in the form it has on the wire."""
         return self._json("POST", path, content=envelope, headers={"Content-Type": "application/json"})
@@ -63,6 +71,21 @@ class ServerClient:
         with pa.ipc.open_file(pa.py_buffer(response.content)) as reader:
             return reader.read_all()
 
+    def events(self, path: str, after: int = 0) -> Iterator[ServerEvent]:
+        """The events of a stream behind a number, until the server closes it or the connection is lost."""
+        headers = {"Accept": EVENT_STREAM, **({"Last-Event-ID": str(after)} if after else {})}
+        try:
+            with self._http.stream("GET", self.url + path, headers=headers) as response:
+                if response.is_error:
+                    response.read()
+                    raise request_error(response.status_code, _body(response), response.text[:500])
+                yield from read_events(response.iter_lines())
+        except (httpx.ReadError, httpx.ReadTimeout, httpx.RemoteProtocolError):
+            # Whoever listens asks again where it stands; only a server that cannot be reached is a fault.
+            return
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
     def object_path(self, kind: str, levels: Sequence[str], action: str) -> tuple[str, dict[str, str]]:
         """The path of an action on a namespace, table or view of the Lance protocol, and its query."""
         encoded, params = url_id(levels)
@@ -76,10 +99,13 @@ class ServerClient:
         try:
             response = self._http.request(method, self.url + path, **options)
         except httpx.TransportError as error:
-            raise ServerUnreachable(f"No answer from {self.url}: {error}; is the server running?") from error
+            raise self._unreachable(error) from error
         if response.is_error:
             raise request_error(response.status_code, _body(response), response.text[:500])
         return response
+
+    def _unreachable(self, error: httpx.TransportError) -> ServerUnreachable:
+        return ServerUnreachable(f"No answer from {self.url}: {error}; is the server running?")
 
 
 def pages(

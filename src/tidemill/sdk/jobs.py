@@ -1,13 +1,13 @@
-"""Jobs as their submitter sees them: state, progress, waiting, cancelling."""
+"""Jobs as their submitter sees them: state, progress, waiting, pausing, cancelling."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tidemill.jobs.model.jobs import Failure, Progress
@@ -19,6 +19,8 @@ from tidemill.sdk.progress import Silence, progress_display
 # The server answers a waiting request after this long at the latest.
 LONGEST_POLL_SECONDS: Final = 30
 SHOWN_POLL_SECONDS: Final = 1
+# Before listening again when the stream of a job that goes on was cut off.
+RECONNECT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class JobEvent:
 
 
 class Job:
-    """A backfill or refresh that runs on the server, whether or not anybody waits for it.
+    """A backfill, preview or refresh that runs on the server, whether or not anybody waits for it.
 
     >>> import tidemill
     >>> @tidemill.udf
@@ -59,7 +61,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """`backfill` or `refresh`."""
+        """`backfill`, `preview`, `refresh` or `index`."""
         return str(self._body["kind"])
 
     @property
@@ -70,6 +72,16 @@ class Job:
     @property
     def column(self) -> str | None:
         return self._body.get("column")
+
+    @property
+    def branch(self) -> str | None:
+        """The branch of the table it works on."""
+        return self._body.get("branch")
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster it runs on."""
+        return self._body.get("cluster")
 
     @property
     def description(self) -> str:
@@ -88,6 +100,18 @@ class Job:
         return Progress(
             **{key: value for key, value in (self._body.get("progress") or {}).items() if key in known}
         )
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """How fast rows are computed; None as long as nobody can tell."""
+        found = self._body.get("rows_per_second")
+        return None if found is None else float(found)
+
+    @property
+    def eta(self) -> timedelta | None:
+        """How long it will still take at this speed; None as long as nobody can tell."""
+        found = self._body.get("eta_seconds")
+        return None if found is None else timedelta(seconds=found)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -124,7 +148,7 @@ class Job:
         return self
 
     def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> Job:
-        """Waits until the job has ended.
+        """Waits until the job has ended; one that is paused is waited for until somebody resumes it.
 
         Args:
             timeout: Give up waiting after so many seconds; the job goes on.
@@ -153,13 +177,58 @@ class Job:
         self._client.post(f"/api/v1/jobs/{self.id}/cancel")
         return self.reload()
 
+    def pause(self) -> Job:
+        """Asks the job to stop for a while; it does so at its next safe point and keeps its checkpoints.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def words(text: str) -> int:
+        ...     return len(text.split())
+        >>> docs.add_column("words", words)
+        >>> job = docs.backfill("words")
+        >>> job.pause().resume().wait(timeout=120).state
+        <JobState.DONE: 'DONE'>
+        """
+        self._body = self._client.post(f"/api/v1/jobs/{self.id}/pause")
+        return self
+
+    def resume(self) -> Job:
+        """Lets a paused job go on from its checkpoints."""
+        self._body = self._client.post(f"/api/v1/jobs/{self.id}/resume")
+        return self
+
+    def watch(self, on_event: Callable[[JobEvent], None] | None = None) -> Iterator[Job]:
+        """The job each time something about it changes, last as it ended; raises nothing if it ended badly.
+
+        Args:
+            on_event: Called with each entry of the job's log as it is written.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def words(text: str) -> int:
+        ...     return len(text.split())
+        >>> docs.add_column("words", words)
+        >>> [snapshot.state for snapshot in docs.backfill("words").watch()][-1]
+        <JobState.DONE: 'DONE'>
+        """
+        seen = 0
+        while True:
+            for event in self._client.events(f"/api/v1/jobs/{self.id}/watch", seen):
+                if event.kind == "job":
+                    self._body = event.data
+                    yield Job(self._client, event.data)
+                elif event.kind == "log" and event.data["sequence"] > seen:
+                    seen = event.data["sequence"]
+                    if on_event is not None:
+                        on_event(_event(event.data))
+            if self.state.is_final:
+                return
+            time.sleep(RECONNECT_SECONDS)
+
     def events(self, after: int = 0) -> list[JobEvent]:
         """What happened to the job since the event number `after`."""
         body = self._client.get(f"/api/v1/jobs/{self.id}/events", {"after": after or None})
-        return [
-            JobEvent(event["sequence"], _time(event.get("at")), event["kind"], event.get("data") or {})
-            for event in body.get("events", [])
-        ]
+        return [_event(event) for event in body.get("events", [])]
 
     def _ended(self) -> Job:
         if self.state is JobState.FAILED:
@@ -171,6 +240,10 @@ class Job:
 
 def get_job(client: ServerClient, job_id: str) -> Job:
     return Job(client, client.get(f"/api/v1/jobs/{job_id}"))
+
+
+def _event(body: Mapping[str, Any]) -> JobEvent:
+    return JobEvent(body["sequence"], _time(body.get("at")), body["kind"], body.get("data") or {})
 
 
 def _time(text: str | None) -> datetime | None:

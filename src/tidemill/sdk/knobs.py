@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tidemill.sdk.manifests import manifest_request
+from tidemill.sdk.policies import on_error_request
+
 BACKFILL_KNOBS: Final = (
+    "branch",
     "where",
+    "only",
+    "retry_failed",
+    "on_error",
     "read_version",
     "concurrency",
+    "intra_applier_concurrency",
+    "task_size",
     "num_frags",
     "commit_granularity",
     "checkpoint_size",
     "min_checkpoint_size",
     "max_checkpoint_size",
     "batch_checkpoint_flush_interval_seconds",
+    "cluster",
+    "manifest",
 )
+PREVIEW_KNOBS: Final = ("where", "branch", "cluster", "manifest")
 REFRESH_KNOBS: Final = ("src_version", "concurrency", "max_rows_per_fragment", "full")
+# Those that have a form of their own on the wire.
+RENDERED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "on_error": on_error_request,
+    "manifest": manifest_request,
+}
 
 
 def backfill_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return _checked(knobs, BACKFILL_KNOBS, "backfill")
+
+
+def preview_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    return _checked(knobs, PREVIEW_KNOBS, "preview")
 
 
 def refresh_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,4 +52,8 @@ def _checked(knobs: Mapping[str, Any], known: tuple[str, ...], job: str) -> dict
     for name in knobs:
         if name not in known:
             raise TypeError(f"{job} has no option '{name}'; there are {', '.join(known)}")
-    return {name: value for name, value in knobs.items() if value is not None}
+    return {name: _rendered(name, value) for name, value in knobs.items() if value is not None}
+
+
+def _rendered(name: str, value: Any) -> Any:
+    return RENDERED[name](value) if name in RENDERED else value

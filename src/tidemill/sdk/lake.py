@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -15,7 +15,8 @@ from tidemill.sdk.embedded import EmbeddedServer
 from tidemill.sdk.functions import function_of
 from tidemill.sdk.http import ServerClient, pages
 from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.names import Name, levels_of, namespace_levels
+from tidemill.sdk.manifests import Manifest, ManifestInfo, drop_manifest, list_manifests, put_manifest
+from tidemill.sdk.names import DEFAULT_DELIMITER, Name, joined_id, levels_of, namespace_levels
 from tidemill.sdk.table import Table
 from tidemill.sdk.view import View
 
@@ -176,10 +177,28 @@ class Lake:
         view.describe()
         return view
 
-    def jobs(self, *, limit: int = 100) -> list[Job]:
-        """The latest jobs, newest first."""
+    def jobs(
+        self,
+        *,
+        limit: int = 100,
+        table: Name | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+    ) -> list[Job]:
+        """The latest jobs, newest first.
+
+        Args:
+            limit: At most so many.
+            table: Only those of this table or view.
+            kind: Only `backfill`, `preview`, `refresh` or `index`.
+            state: Only `QUEUED`, `RUNNING`, `PAUSED`, `DONE`, `FAILED` or `CANCELLED`.
+
+        >>> lake.jobs(table="examples.docs", state="RUNNING")
+        []
+        """
+        asked = {**_one_table(table), "kind": kind, "state": state}
         found: list[Job] = []
-        for page in pages(self._client, "/api/v1/jobs", {}, limit=min(limit, MAX_PAGE)):
+        for page in pages(self._client, "/api/v1/jobs", asked, limit=min(limit, MAX_PAGE)):
             found.extend(Job(self._client, body) for body in page.get("jobs", []))
             if len(found) >= limit:
                 break
@@ -188,6 +207,31 @@ class Lake:
     def job(self, job_id: str) -> Job:
         """A job by its id."""
         return get_job(self._client, job_id)
+
+    def put_manifest(
+        self, name: str, *, pip: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        """Stores packages and variables under a name that `Table.backfill(manifest=...)` takes.
+
+        Args:
+            name: One that exists is replaced.
+            pip: Packages in pip's notation.
+            env: Environment variables and their values.
+
+        >>> lake.put_manifest("small", env={"MODEL": "small"})
+        >>> [manifest.env for manifest in lake.list_manifests() if manifest.name == "small"]
+        [('MODEL',)]
+        >>> lake.drop_manifest("small")
+        """
+        put_manifest(self._client, name, Manifest(pip, env or {}))
+
+    def list_manifests(self) -> list[ManifestInfo]:
+        """The stored manifests, without the values of their variables."""
+        return list_manifests(self._client)
+
+    def drop_manifest(self, name: str) -> None:
+        """Removes a stored manifest; jobs that have it already keep it."""
+        drop_manifest(self._client, name)
 
     def functions(self) -> list[FunctionInfo]:
         """The functions of the catalog."""
@@ -213,6 +257,14 @@ class Lake:
     def _namespace(self, levels: tuple[str, ...], action: str, body: Mapping[str, Any]) -> None:
         path, params = self._client.object_path("namespace", levels, action)
         self._client.post(path, dict(body), params=params)
+
+
+def _one_table(table: Name | None) -> dict[str, str]:
+    """The query for one table; always with the delimiter, because dots may be part of a name."""
+    if table is None:
+        return {}
+    joined, params = joined_id(levels_of(table))
+    return {"table": joined, "delimiter": DEFAULT_DELIMITER, **params}
 
 
 def _function_info(body: Mapping[str, Any]) -> FunctionInfo:

@@ -33,11 +33,17 @@ def dotted(levels: Sequence[str]) -> str:
     return ".".join(levels)
 
 
-def url_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The id in a path, and the query that says how to take it apart."""
+def joined_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The levels as one text, and the query that says how to take it apart."""
     for delimiter in DELIMITERS:
         if not any(delimiter in level for level in levels):
-            encoded = quote(delimiter, safe="$").join(quote(level, safe="") for level in levels)
             query = {} if delimiter == DEFAULT_DELIMITER else {"delimiter": delimiter}
-            return encoded or quote(delimiter, safe="$"), query
+            return delimiter.join(levels) or delimiter, query
     raise ValueError(f"{list(levels)} holds every character that could separate its levels")
+
+
+def url_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The id in a path, and the query that says how to take it apart."""
+    joined, query = joined_id(levels)
+    # The usual delimiter stands in no level here, so it may stay as it is.
+    return quote(joined, safe="" if query else DEFAULT_DELIMITER), query

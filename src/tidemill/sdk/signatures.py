@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import VALUE_FIELD, FunctionKind
+from tidemill.catalog.model.functions import FunctionKind, value_output
+from tidemill.functions.blobs import Blob
 from tidemill.sdk.hints import READABLE, UnreadableHint, arrow_type, describe, has_dataclass, row_schema
 
 # Columns of structs, maps and mixed values arrive as these; nothing has to be derived from them.
@@ -28,6 +29,16 @@ class Signature:
     inputs: tuple[str, ...]
     output: pa.Schema
     yields_dataclasses: bool = False
+    blob_parameters: tuple[str, ...] = ()
+    timeout_seconds: float | None = None
+    packages: tuple[str, ...] = ()
+
+    def bound_inputs(self, inputs: Sequence[str] | None) -> tuple[str, ...]:
+        """The columns for its parameters: those given, or those of its declaration."""
+        chosen = tuple(inputs) if inputs is not None else self.inputs
+        if len(chosen) != len(self.parameters):
+            raise ValueError(f"{self.name} takes {', '.join(self.parameters)}; inputs= names {len(chosen)}")
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,8 @@ class Declaration:
     inputs: tuple[str, ...] | None = None
     output: pa.DataType | pa.Schema | None = None
     scope: Mapping[str, Any] | None = None
+    timeout_seconds: float | None = None
+    packages: tuple[str, ...] = ()
 
 
 def read_udf(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
@@ -47,17 +60,18 @@ def read_udf(call: Callable[..., Any], said: Declaration, *, is_method: bool = F
             f"{said.name} yields rows; declare it with @tidemill.chunker, or return one value per row"
         )
     hints = _hints(call, said)
-    names = _parameters(call, said, is_method=is_method)
-    kind = _kind(said.name, hints, names)
-    if kind is FunctionKind.BATCH:
-        if said.inputs is None:
-            raise TypeError(f"{said.name} takes a RecordBatch; name its columns with inputs=[...]")
-        names = said.inputs
-    _check_input_count(said, names)
-    if kind is FunctionKind.SCALAR:
-        _check_parameters(said, hints, names)
-    output = pa.schema([pa.field(VALUE_FIELD, _value_type(said, hints, kind))])
-    return Signature(said.name, kind, names, said.inputs or names, output, has_dataclass(hints.get("return")))
+    kind, names = _called_with(said, hints, _parameters(call, said, is_method=is_method))
+    return Signature(
+        said.name,
+        kind,
+        names,
+        said.inputs or names,
+        value_output(_value_type(said, hints, kind)),
+        yields_dataclasses=has_dataclass(hints.get("return")),
+        blob_parameters=tuple(name for name in names if is_blob(hints.get(name))),
+        timeout_seconds=said.timeout_seconds,
+        packages=said.packages,
+    )
 
 
 def read_chunker(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
@@ -66,7 +80,24 @@ def read_chunker(call: Callable[..., Any], said: Declaration, *, is_method: bool
     names = _parameters(call, said, is_method=is_method)
     _check_input_count(said, names)
     _check_parameters(said, hints, names)
+    if any(is_blob(hints[name]) for name in names):
+        raise TypeError(f"{said.name}: a chunker gets blobs as bytes; only @tidemill.udf reads from a Blob")
     return Signature(said.name, FunctionKind.CHUNKER, names, said.inputs or names, _rows(said, hints))
+
+
+def _called_with(
+    said: Declaration, hints: Mapping[str, Any], parameters: tuple[str, ...]
+) -> tuple[FunctionKind, tuple[str, ...]]:
+    """How a function is called, and the names its columns have there."""
+    kind, names = _kind(said.name, hints, parameters), parameters
+    if kind is FunctionKind.BATCH:
+        if said.inputs is None:
+            raise TypeError(f"{said.name} takes a RecordBatch; name its columns with inputs=[...]")
+        names = said.inputs
+    _check_input_count(said, names)
+    if kind is FunctionKind.SCALAR:
+        _check_parameters(said, hints, names)
+    return kind, names
 
 
 def _hints(call: Callable[..., Any], said: Declaration) -> dict[str, Any]:
@@ -129,6 +160,11 @@ def _is_array(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, ARROW_ARRAYS)
 
 
+def is_blob(hint: Any) -> bool:
+    """Whether a parameter is read from like a file: a Blob, or one that may be missing."""
+    return hint in (Blob, Blob | None)
+
+
 def _check_input_count(said: Declaration, names: tuple[str, ...]) -> None:
     if said.inputs is not None and len(said.inputs) != len(names):
         raise TypeError(
@@ -142,7 +178,11 @@ def _check_parameters(said: Declaration, hints: Mapping[str, Any], names: tuple[
             raise TypeError(
                 f"{said.name}: parameter '{name}' has no type hint; write for instance {name}: str"
             )
-        if hints[name] in OPEN_PARAMETERS or get_origin(hints[name]) in OPEN_PARAMETERS:
+        if Blob in get_args(hints[name]) and not is_blob(hints[name]):
+            raise TypeError(
+                f"{said.name}: parameter '{name}' holds a Blob; one is read as Blob or Blob | None"
+            )
+        if is_blob(hints[name]) or OPEN_PARAMETERS & {hints[name], get_origin(hints[name])}:
             continue
         try:
             arrow_type(hints[name], said.scope or {})

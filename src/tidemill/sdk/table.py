@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Function, FunctionKind, encode_envelope
+from tidemill.sdk.computed import ComputedColumns
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
-from tidemill.sdk.explain import Explanation, backfill_explanation
-from tidemill.sdk.functions import function_of, signature_of
-from tidemill.sdk.http import ServerClient
-from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.knobs import backfill_body
-from tidemill.sdk.names import dotted, url_id
+from tidemill.sdk.inspection import ColumnInspection
 
 
-class Table:
+class Table(ComputedColumns, ColumnInspection):
     """A table of the lake; nothing is read until it is asked for.
 
     In the examples, `docs` has the rows `{"id": 1, "text": "a tide"}` and `{"id": 2, "text": "the mill"}`.
@@ -32,18 +26,6 @@ class Table:
     """
 
     _kind = "table"
-
-    def __init__(self, client: ServerClient, levels: tuple[str, ...]) -> None:
-        self._client = client
-        self.levels = levels
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} at {self._client.url}>"
-
-    @property
-    def name(self) -> str:
-        """The name with the namespaces that hold it."""
-        return dotted(self.levels)
 
     @property
     def schema(self) -> pa.Schema:
@@ -132,78 +114,6 @@ class Table:
             problem = str(error).partition(", /")[0]
             raise ValueError(f"{self.name}: the columns cannot be read: {problem}") from error
 
-    def add_column(self, name: str, function: Any, *, inputs: Sequence[str] | None = None) -> None:
-        """Declares a column that a function fills; it is null until `backfill` has run.
-
-        Args:
-            name: The new column.
-            function: Declared with `@tidemill.udf`: a function, a class or an instance of one.
-            inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
-
-        >>> import tidemill
-        >>> @tidemill.udf
-        ... def letters(text: str) -> int:
-        ...     return sum(character.isalpha() for character in text)
-        >>> docs.add_column("letters", letters)
-        >>> docs.schema.field("letters").type
-        DataType(int64)
-        """
-        signature = signature_of(function)
-        if signature.kind is FunctionKind.CHUNKER:
-            raise TypeError(
-                f"{signature.name} makes rows, not a value; use table.chunk({signature.name}) for a view"
-            )
-        chosen = tuple(inputs) if inputs is not None else signature.inputs
-        if len(chosen) != len(signature.parameters):
-            raise ValueError(
-                f"{signature.name} takes {', '.join(signature.parameters)}; inputs= names {len(chosen)}"
-            )
-        self._post(
-            "table", "add_columns", {"new_columns": [_virtual_column(name, function_of(function), chosen)]}
-        )
-
-    def backfill(self, column: str, *, idempotency_key: str | None = None, **knobs: Any) -> Job:
-        """Starts a job that fills a computed column where it is missing or out of date.
-
-        Args:
-            column: A column declared with `add_column`.
-            idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: `where` (an SQL condition: exactly these rows), `read_version`, `concurrency`,
-                `num_frags`, `commit_granularity`, `checkpoint_size`, `min_checkpoint_size`,
-                `max_checkpoint_size`, `batch_checkpoint_flush_interval_seconds`.
-
-        >>> import tidemill
-        >>> @tidemill.udf
-        ... def words(text: str) -> int:
-        ...     return len(text.split())
-        >>> docs.add_column("words", words)
-        >>> job = docs.backfill("words").wait(timeout=120)
-        >>> job.progress.computed
-        2
-        >>> docs.query(columns=["text", "words"]).to_pylist()
-        [{'text': 'a tide', 'words': 2}, {'text': 'the mill', 'words': 2}]
-        """
-        body = {"column": column, **backfill_body(knobs)}
-        path, params = self._client.object_path("table", self.levels, "backfill_column")
-        answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
-        return get_job(self._client, answer["job_id"])
-
-    def explain(self, column: str, **knobs: Any) -> Explanation:
-        """What `backfill` with the same arguments would do now.
-
-        >>> import tidemill
-        >>> @tidemill.udf
-        ... def words(text: str) -> int:
-        ...     return len(text.split())
-        >>> docs.add_column("words", words)
-        >>> docs.explain("words").rows
-        2
-        """
-        encoded, params = url_id(self.levels)
-        body = {"column": column, **backfill_body(knobs)}
-        answer = self._client.post(f"/api/v1/tables/{encoded}/explain", body, params=params)
-        return backfill_explanation(self.name, column, answer)
-
     def select(self, *names: str, **expressions: str) -> QueryDefinition:
         """Some columns and SQL expressions, as the definition of a view.
 
@@ -219,26 +129,6 @@ class Table:
     def chunk(self, function: Any, *, inputs: list[str] | None = None) -> ChunkerDefinition:
         """The rows that a chunker makes from each row, as the definition of a view."""
         return QueryDefinition(self).chunk(function, inputs=inputs)
-
-    def _post(self, kind: str, action: str, body: Mapping[str, Any]) -> Any:
-        path, params = self._client.object_path(kind, self.levels, action)
-        return self._client.post(path, dict(body), params=params)
-
-
-def _virtual_column(name: str, function: Function, inputs: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "virtual_column": {
-            "input_columns": list(inputs),
-            # The type of the column is the envelope's; saying it twice could only contradict.
-            "outputs": [{"column": name, "struct_field": "", "nullable": True}],
-            "image": "",
-            "udf": base64.b64encode(encode_envelope(function)).decode(),
-            "udf_name": function.name,
-            "udf_version": function.digest,
-            "udf_backend": "tidemill",
-        },
-    }
 
 
 def _without_none(body: Mapping[str, Any]) -> dict[str, Any]:

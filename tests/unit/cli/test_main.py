@@ -34,11 +34,20 @@ def test_the_version_is_printed() -> None:
         "work",
         "doctor",
         "backfill",
+        "preview",
         "refresh",
+        "errors",
+        "columns status",
+        "columns rows",
         "jobs list",
         "jobs show",
         "jobs watch",
+        "jobs pause",
+        "jobs resume",
         "jobs cancel",
+        "manifests put",
+        "manifests list",
+        "manifests drop",
         "explain backfill",
         "explain refresh",
     ],
@@ -78,7 +87,7 @@ def test_the_server_gets_only_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp
     nothing = {"root": None, "exit_with_stdin": None}
     assert server.given == [
         {**nothing, "root": tmp_path, "host": None, "port": 0, "processes": None, "with_worker": False},
-        {**nothing, "exit_with_stdin": True},
+        {**nothing, "exit_with_stdin": True, "cluster": None},
     ]
     assert server.ran == ["serve", "work"]
 

@@ -55,3 +55,15 @@ def test_a_server_that_stays_silent_is_given_up(
     monkeypatch.setattr(embedded, "START_SECONDS", 0.2)
     with pytest.raises(ServerNotStarted, match=r"not ready after 0\.2 s"):
         start_server(tmp_path / "root")
+
+
+@pytest.mark.parametrize(("said", "passed"), [(None, "none"), ("process", "process")])
+def test_functions_run_inside_the_tasks_unless_the_environment_says_otherwise(
+    said: str | None, passed: str, interpreter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMILL_FUNCTION_ISOLATION", raising=False)
+    if said is not None:
+        monkeypatch.setenv("TIDEMILL_FUNCTION_ISOLATION", said)
+    interpreter.write_text(f'#!/bin/sh\necho "isolation: $TIDEMILL_FUNCTION_ISOLATION"\n{ECHO}')
+    start_server(tmp_path / "root").stop()
+    assert f"isolation: {passed}\n" in (tmp_path / "root" / "logs" / "server.log").read_text()

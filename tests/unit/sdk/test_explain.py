@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.sdk.explain import backfill_explanation, counted, refresh_explanation
+from tidemill.sdk.explain import backfill_explanation, counted, lasting, refresh_explanation
 
 BACKFILL = {
     "read_version": 3,
@@ -55,3 +55,19 @@ def test_a_refresh_with_nothing_to_do_says_so() -> None:
 
 def test_counts_read_well() -> None:
     assert [counted(number, "row") for number in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]
+
+
+def test_a_backfill_says_how_long_it_will_take_and_what_is_in_its_way() -> None:
+    more = {"tasks": 8, "expected_seconds": 200.4, "conflicts": ["job j2 fills it", "no cluster"]}
+    first, *conflicts = str(backfill_explanation("t", "c", {**BACKFILL, **more})).splitlines()
+    assert "in 1 fragment and 8 tasks, reuses 0, publishes 1 commit in about 3 min 20 s (no row" in first
+    assert conflicts == ["Conflict: job j2 fills it", "Conflict: no cluster"]
+
+
+def test_durations_read_well() -> None:
+    assert [lasting(seconds) for seconds in (0.4, 12.2, 200, 7500)] == [
+        "0.4 s",
+        "12 s",
+        "3 min 20 s",
+        "2 h 5 min",
+    ]

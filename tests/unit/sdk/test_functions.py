@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple, Optional
 
 import pyarrow as pa
 import pytest
 
 from tidemill.catalog.model.functions import FunctionKind, decode_envelope, encode_envelope
+from tidemill.functions.blobs import Blob
 from tidemill.sdk.functions import chunker, function_of, signature_of, udf
 
 
@@ -241,3 +243,107 @@ def test_inputs_have_to_fit_the_parameters() -> None:
         udf(inputs=["a", "b"])(untyped_result)
     with pytest.raises(TypeError, match=r"write inputs=\['a'\]"):
         udf(inputs="a")
+
+
+def first_byte(image: Blob) -> int:
+    return image.read(1)[0]
+
+
+def first_byte_if_any(number: int, image: Optional[Blob]) -> int:  # noqa: UP045  # both ways are written
+    return 0
+
+
+def first_bytes(images: list[Blob]) -> int:
+    return 0
+
+
+def rows_of_blob(image: Blob) -> Iterator[Word]:
+    yield Word(0, "")
+
+
+def mixed_with_blob(image: Blob, number: pa.Array) -> pa.Array:
+    return number
+
+
+@pytest.mark.parametrize("function", [first_byte, first_byte_if_any])
+def test_blobs_are_read_like_files(function: Any) -> None:
+    assert udf(function).function.blob_parameters == ("image",)
+    assert udf(function).function.kind is FunctionKind.SCALAR
+
+
+def test_only_functions_of_single_values_read_blobs() -> None:
+    with pytest.raises(TypeError, match="rows_of_blob: a chunker gets blobs as bytes"):
+        chunker(rows_of_blob)
+    with pytest.raises(TypeError, match="mixed_with_blob mixes ways of being called"):
+        udf(mixed_with_blob)
+    with pytest.raises(TypeError, match="parameter 'images' holds a Blob"):
+        udf(first_bytes)
+
+
+def plain(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize("timeout", [90, 90.0, timedelta(minutes=1, seconds=30)])
+def test_a_timeout_is_seconds_or_a_duration(timeout: float | timedelta) -> None:
+    assert udf(timeout=timeout)(plain).function.timeout_seconds == 90.0
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), True, "90", timedelta(0)])
+def test_a_timeout_that_is_no_duration_is_refused(timeout: Any) -> None:
+    with pytest.raises(ValueError, match="timeout= is a number of seconds greater than 0"):
+        udf(timeout=timeout)
+
+
+def test_another_timeout_leaves_values_up_to_date() -> None:
+    assert udf(timeout=1)(plain).function.digest == udf(plain).function.digest
+
+
+def test_other_packages_are_another_version() -> None:
+    both = udf(packages=["numpy", "pillow==11.0"])(plain).function
+    assert both.requirements == ("numpy", "pillow==11.0")
+    assert both.digest != udf(plain).function.digest
+    assert both.digest != udf(packages=["numpy"])(plain).function.digest
+    assert both.digest == udf(packages=["pillow==11.0", "numpy"])(plain).function.digest
+
+
+@pytest.mark.parametrize("packages", ["numpy", [""], [1]])
+def test_packages_are_a_list_of_texts(packages: Any) -> None:
+    with pytest.raises(TypeError, match="packages= is a list of packages"):
+        udf(packages=packages)
+
+
+def test_a_class_has_a_timeout_and_packages_too() -> None:
+    @udf(timeout=3, packages=["numpy"])
+    class Add:
+        def __call__(self, number: int) -> int:
+            return number
+
+    function = function_of(Add)
+    assert (function.timeout_seconds, function.requirements) == (3.0, ("numpy",))
+    assert decode_envelope(encode_envelope(function), "udf") == function
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pa.float16(),
+        pa.decimal128(10, 2),
+        pa.decimal256(40, 3),
+        pa.large_string(),
+        pa.large_binary(),
+        pa.binary(16),
+        pa.timestamp("ns", "UTC"),
+        pa.duration("s"),
+        pa.time32("ms"),
+        pa.date64(),
+        pa.list_(pa.float32(), 768),
+        pa.large_list(pa.string()),
+        pa.struct([("a", pa.list_(pa.int8()))]),
+        pa.dictionary(pa.int32(), pa.string()),
+    ],
+    ids=str,
+)
+def test_any_arrow_type_can_be_declared(output: pa.DataType) -> None:
+    function = udf(output=output)(plain).function
+    assert decode_envelope(encode_envelope(function), "udf").value_type == output

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from tidemill.jobs.model.state import JobState
+from tidemill.sdk import jobs
 from tidemill.sdk.errors import JobCancelled, JobFailed, NotFound, ServerUnreachable, WaitTimedOut
 from tidemill.sdk.http import ServerClient
-from tidemill.sdk.jobs import Job, get_job
+from tidemill.sdk.jobs import Job, JobEvent, get_job
 from tidemill.sdk.progress import note
 
 BODY: dict[str, Any] = {
@@ -118,3 +120,84 @@ def test_a_refusal_is_raised_and_a_silent_server_too() -> None:
         get_job(ServerClient("http://lake", transport=httpx.MockTransport(refuse)), "j1")
     with pytest.raises(ServerUnreachable, match="No answer from http://lake"):
         get_job(ServerClient("http://lake", transport=httpx.MockTransport(silent)), "j1")
+
+
+def test_a_job_tells_where_it_runs_and_how_fast() -> None:
+    job = ScriptedServer({"branch": "next", "cluster": "gpu", "rows_per_second": 8, "eta_seconds": 90}).job()
+    assert (job.branch, job.cluster, job.rows_per_second) == ("next", "gpu", 8.0)
+    assert job.eta == timedelta(minutes=1, seconds=30)
+
+
+def test_a_speed_that_nobody_knows_is_none() -> None:
+    job = ScriptedServer({}).job()
+    assert (job.rows_per_second, job.eta) == (None, None)
+
+
+def test_a_paused_job_is_waited_for() -> None:
+    server = ScriptedServer({}, {"state": "PAUSED"}, {"state": "QUEUED"}, {"state": "DONE"})
+    assert server.job().wait().state is JobState.DONE
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "PAUSED"), ("resume", "QUEUED")])
+def test_pause_and_resume_ask_the_server(action: str, state: str) -> None:
+    server = ScriptedServer({}, {"state": state})
+    job = server.job()
+    assert getattr(job, action)() is job
+    assert job.state == state
+    assert [(request.method, request.url.path) for request in server.requests][1:] == [
+        ("POST", f"/api/v1/jobs/j1/{action}")
+    ]
+
+
+class StreamingServer:
+    """Answers each request for the job's events with the next stream of the script."""
+
+    def __init__(self, *streams: str) -> None:
+        self._streams = list(streams)
+        self.after: list[str | None] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/watch"):
+            return httpx.Response(200, json=BODY)
+        assert request.headers["accept"] == "text/event-stream"
+        self.after.append(request.headers.get("last-event-id"))
+        return httpx.Response(200, text=self._streams.pop(0), headers={"content-type": "text/event-stream"})
+
+    def job(self) -> Job:
+        return get_job(ServerClient("http://lake", transport=httpx.MockTransport(self)), "j1")
+
+
+def job_event(**state: Any) -> str:
+    return f"event: job\ndata: {json.dumps({**BODY, **state})}\n\n"
+
+
+def log_event(sequence: int) -> str:
+    data = {"sequence": sequence, "at": "2030-01-02T03:04:05Z", "kind": "claimed", "data": {}}
+    return f"event: log\ndata: {json.dumps(data)}\n\n"
+
+
+def test_watching_gives_every_state_up_to_the_last() -> None:
+    server = StreamingServer(job_event() + ": still here\n\n" + job_event(state="FAILED"))
+    job = server.job()
+    assert [snapshot.state for snapshot in job.watch()] == [JobState.RUNNING, JobState.FAILED]
+    assert job.state is JobState.FAILED
+
+
+def test_watching_goes_on_when_the_stream_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "RECONNECT_SECONDS", 0)
+    streams = [job_event() + log_event(1), log_event(1) + log_event(2) + job_event(state="DONE")]
+    seen: list[JobEvent] = []
+    server = StreamingServer(*streams)
+    states = [snapshot.state for snapshot in server.job().watch(seen.append)]
+    assert states == [JobState.RUNNING, JobState.DONE]
+    assert server.after == [None, "1"]
+    assert [event.sequence for event in seen] == [1, 2]
+
+
+def test_watching_a_job_that_is_not_there_is_refused() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(404, json={"error": {"code": "job_not_found", "message": "no j1"}})
+
+    job = Job(ServerClient("http://lake", transport=httpx.MockTransport(refuse)), BODY)
+    with pytest.raises(NotFound, match="no j1"):
+        next(job.watch())

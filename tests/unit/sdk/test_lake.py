@@ -4,44 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from tests.unit.sdk.noting import JOB, NotingServer
 from tidemill.catalog.model.functions import decode_envelope
 from tidemill.sdk.functions import udf
 from tidemill.sdk.http import ServerClient
 from tidemill.sdk.lake import Lake
 
 
-class NotingServer:
-    """Keeps every request and answers from a table of paths."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.requests: list[httpx.Request] = []
-        self._answers = answers
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        request.read()
-        self.requests.append(request)
-        return httpx.Response(200, json=self._answers.get(request.url.path.rpartition("/")[2], {}))
-
-    def lake(self) -> Lake:
-        return Lake(ServerClient("http://lake", api_key="secret", transport=httpx.MockTransport(self)))
-
-    def last(self) -> tuple[str, Any]:
-        request = self.requests[-1]
-        return request.url.raw_path.decode(), json.loads(request.content)
-
-
 @udf
 def words(text: str) -> int:
     return len(text.split())
-
-
-JOB = {"job_id": "j1", "kind": "backfill", "table": ["a"], "state": "QUEUED"}
 
 
 def test_a_namespace_is_created() -> None:
@@ -126,3 +103,33 @@ def test_listings_follow_their_pages() -> None:
     lake = Lake(ServerClient("http://lake", transport=httpx.MockTransport(answer)))
     assert lake.list_tables("x") == ["a", "b"]
     assert asked == [None, "a"]
+
+
+def test_jobs_are_listed_by_table_kind_and_state() -> None:
+    server = NotingServer(jobs={"jobs": [JOB]})
+    [job] = server.lake().jobs(limit=5, table=["a", "b$c"], kind="backfill", state="DONE")
+    assert job.id == "j1"
+    asked = dict(server.requests[0].url.params)
+    assert asked == {"limit": "5", "table": "a|b$c", "delimiter": "|", "kind": "backfill", "state": "DONE"}
+
+
+def test_a_dot_in_the_name_of_a_table_stays_one() -> None:
+    server = NotingServer(jobs={"jobs": []})
+    server.lake().jobs(table=["b.c"])
+    asked = server.requests[0].url.params
+    assert (asked["table"], asked["delimiter"]) == ("b.c", "$")
+
+
+def test_a_manifest_is_stored_and_dropped_under_its_name() -> None:
+    server = NotingServer()
+    server.lake().put_manifest("my env", pip=["numpy"], env={"A": "b"})
+    assert server.sent() == {"pip": ["numpy"], "env_vars": {"A": "b"}}
+    server.lake().drop_manifest("my env")
+    path = "/api/v1/manifests/my%20env"
+    assert server.asked() == [("PUT", path), ("DELETE", path)]
+
+
+def test_manifests_are_listed_with_the_names_of_their_variables() -> None:
+    listed = {"manifests": [{"name": "small", "pip": ["numpy"], "env_vars": ["A"]}]}
+    [found] = NotingServer(manifests=listed).lake().list_manifests()
+    assert (found.name, found.pip, found.env) == ("small", ("numpy",), ("A",))

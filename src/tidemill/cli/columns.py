@@ -1,0 +1,86 @@
+"""`tidemill columns …` and `tidemill errors`: how fresh columns are, and where functions failed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.options import BranchOption, ColumnArgument, JsonOption, TableArgument, with_groups
+from tidemill.cli.output import print_json, print_line
+from tidemill.cli.row_output import print_errors, print_status
+from tidemill.cli.target import Target
+from tidemill.jobs.model.jobs import RowSelection
+
+columns_app = typer.Typer(no_args_is_help=True, help="Look at computed columns.")
+
+SelectionArgument = Annotated[
+    RowSelection, typer.Argument(metavar="stale|missing|failed", help="Which rows.")
+]
+AnyColumnArgument = Annotated[
+    str | None, typer.Argument(metavar="[COLUMN]", help="Only those of this computed column.")
+]
+JobOption = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only those of this job.")]
+TracebackOption = Annotated[bool, typer.Option("--traceback", help="Print the tracebacks, too.")]
+
+
+@columns_app.command("status")
+@with_groups
+def show_status(
+    table: TableArgument,
+    column: ColumnArgument,
+    *,
+    branch: BranchOption = None,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how many rows are fresh, stale, missing or failed."""
+    with target.open() as lake:
+        status = lake.table(table).column_status(column, branch=branch)
+    if as_json:
+        print_json(asdict(status))
+    else:
+        print_status(status)
+
+
+@columns_app.command("rows")
+@with_groups
+def list_rows(
+    table: TableArgument,
+    column: ColumnArgument,
+    selection: SelectionArgument,
+    *,
+    branch: BranchOption = None,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """List the ids of rows that are stale, missing or failed, one per line."""
+    with target.open() as lake:
+        row_ids = lake.table(table).column_rows(column, selection.value, branch=branch)
+    if as_json:
+        print_json(row_ids)
+    elif row_ids:
+        print_line("\n".join(map(str, row_ids)))
+
+
+@with_groups
+def errors(
+    table: TableArgument,
+    column: AnyColumnArgument = None,
+    *,
+    job: JobOption = None,
+    branch: BranchOption = None,
+    traceback: TracebackOption = False,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """List the rows on which functions failed, and what they raised."""
+    with target.open() as lake:
+        found = lake.table(table).errors(column, job, branch=branch)
+    if as_json:
+        print_json([asdict(error) for error in found])
+    elif found:
+        print_errors(found, with_tracebacks=traceback)
+    else:
+        print_line("No function failed on a row")

@@ -1,0 +1,120 @@
+"""Jobs as commands print them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from tidemill.cli.output import console, local_time, print_json, print_line
+from tidemill.jobs.model.state import JobState
+from tidemill.sdk.errors import JobCancelled, JobFailed
+from tidemill.sdk.explain import counted, lasting
+from tidemill.sdk.jobs import Job, JobEvent
+from tidemill.sdk.names import dotted
+from tidemill.sdk.progress import note
+
+STATE_STYLES: Final = {
+    JobState.QUEUED: "dim",
+    JobState.RUNNING: "cyan",
+    JobState.PAUSED: "magenta",
+    JobState.DONE: "green",
+    JobState.FAILED: "red",
+    JobState.CANCELLED: "yellow",
+}
+SKIPPED_STYLE: Final = "yellow"
+
+
+def follow(job: Job, *, as_json: bool) -> None:
+    """Waits for the job and prints how it ended, also when it ended badly."""
+    try:
+        job.wait(progress=not as_json and sys.stderr.isatty())
+    except (JobFailed, JobCancelled):
+        if as_json:
+            print_json(job.to_dict())
+        raise
+    if as_json:
+        print_json(job.to_dict())
+    else:
+        print_ended(job)
+
+
+def print_ended(job: Job) -> None:
+    print_line(f"Job {job.id} {note(job.state, job.progress)}")
+    if has_skipped(job):
+        print_line(f"{outcome(job)}; {advice(job)}")
+
+
+def print_jobs(jobs: Sequence[Job]) -> None:
+    table = Table(box=None, header_style="bold")
+    # An id is there to be copied.
+    table.add_column("Job", no_wrap=True, min_width=36)
+    for heading in ("What", "State", "Rows", "Created"):
+        table.add_column(heading)
+    for job in jobs:
+        rows = f"{job.progress.done:,} of {job.progress.total:,}"
+        table.add_row(job.id, escape(job.description), _styled(job), rows, local_time(job.created_at))
+    console().print(table)
+    if any(map(has_skipped, jobs)):
+        print_line("Skipped rows are null; see 'tidemill errors TABLE --job JOB'")
+
+
+def print_job(job: Job) -> None:
+    table = Table(show_header=False, box=None)
+    for label, value in _details(job):
+        table.add_row(label, value)
+    console().print(table)
+    if has_skipped(job):
+        print_line(f"{outcome(job)}; {advice(job)}")
+    if job.failure is not None and job.failure.traceback:
+        print_line(job.failure.traceback.rstrip())
+
+
+def print_event(event: JobEvent) -> None:
+    data = f" {json.dumps(dict(event.data), default=str)}" if event.data else ""
+    print_line(f"{local_time(event.at)} {event.kind}{data}")
+
+
+def has_skipped(job: Job) -> bool:
+    return job.state is JobState.DONE and job.progress.skipped > 0
+
+
+def outcome(job: Job) -> str:
+    """The state, and whether there are rows that a job which went well left out."""
+    skipped = f", {counted(job.progress.skipped, 'row')} skipped" if has_skipped(job) else ""
+    return f"{job.state}{skipped}"
+
+
+def advice(job: Job) -> str:
+    column = f" {job.column}" if job.column else ""
+    branch = f" --branch {job.branch}" if job.branch and job.branch != "main" else ""
+    return f"see 'tidemill errors {dotted(job.table)}{column} --job {job.id}{branch}'"
+
+
+def _details(job: Job) -> list[tuple[str, str]]:
+    progress = job.progress
+    speed = None if job.rows_per_second is None else f"{job.rows_per_second:,.4g} rows/s"
+    left = None if job.eta is None or job.state.is_final else f"{lasting(job.eta.total_seconds())} left"
+    found = {
+        "Job": job.id,
+        "What": escape(job.description),
+        "Branch": escape(job.branch or ""),
+        "Cluster": escape(job.cluster or ""),
+        "State": _styled(job),
+        "Rows": f"{progress.done:,} of {progress.total:,} ({note(job.state, progress)})",
+        "Speed": ", ".join(filter(None, (speed, left))),
+        "Created": local_time(job.created_at),
+        "Started": local_time(job.started_at),
+        "Finished": local_time(job.finished_at),
+        "Failure": escape(job.failure.message) if job.failure is not None else "",
+    }
+    return [(label, value) for label, value in found.items() if value]
+
+
+def _styled(job: Job) -> str:
+    style = SKIPPED_STYLE if has_skipped(job) else STATE_STYLES[job.state]
+    return f"[{style}]{outcome(job)}[/]"

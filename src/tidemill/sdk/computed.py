@@ -1,0 +1,214 @@
+"""Computed columns of a table: declared, explained, tried out and filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.jobs.model.jobs import RowSelection
+from tidemill.sdk.bindings import Columns, column_entry, struct_outputs
+from tidemill.sdk.definitions import quoted
+from tidemill.sdk.explain import Explanation, backfill_explanation
+from tidemill.sdk.handles import TableHandle
+from tidemill.sdk.jobs import Job, get_job
+from tidemill.sdk.knobs import backfill_body, preview_body
+from tidemill.sdk.preview import Preview, read_preview
+
+
+class ComputedColumns(TableHandle):
+    """What a table can do with columns that functions fill."""
+
+    def add_column(
+        self, name: str, function: Any, *, inputs: Sequence[str] | None = None, auto_backfill: bool = False
+    ) -> None:
+        """Declares a column that a function fills; it is null until `backfill` has run.
+
+        Args:
+            name: The new column.
+            function: Declared with `@tidemill.udf`: a function, a class or an instance of one.
+            inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
+            auto_backfill: Start a backfill by itself whenever rows are new or out of date.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def letters(text: str) -> int:
+        ...     return sum(character.isalpha() for character in text)
+        >>> docs.add_column("letters", letters)
+        >>> docs.schema.field("letters").type
+        DataType(int64)
+        """
+        column = column_entry({name: ""}, function, inputs, auto_backfill=auto_backfill)
+        self._post("table", "add_columns", {"new_columns": [{"name": name, "virtual_column": column}]})
+
+    def add_columns(
+        self,
+        columns: Columns,
+        function: Any,
+        *,
+        inputs: Sequence[str] | None = None,
+        auto_backfill: bool = False,
+    ) -> None:
+        """Declares several columns that one function fills in one evaluation: it returns a struct.
+
+        A backfill of any of them fills all of them.
+
+        Args:
+            columns: Which field of the result fills which column, `{"column": "field"}`; or a list of names:
+                fields of the result, or a new name for each field in their order.
+            function: Declared with `@tidemill.udf`; returns a NamedTuple, a dataclass or a struct.
+            inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
+            auto_backfill: Start a backfill by itself whenever rows are new or out of date.
+
+        >>> from typing import NamedTuple
+        >>> import tidemill
+        >>> class Counts(NamedTuple):
+        ...     words: int
+        ...     letters: int
+        >>> @tidemill.udf
+        ... def counts(text: str) -> Counts:
+        ...     return Counts(len(text.split()), len(text.replace(" ", "")))
+        >>> docs.add_columns({"n_words": "words", "n_letters": "letters"}, counts)
+        >>> job = docs.backfill("n_words").wait(timeout=120)
+        >>> docs.query(filter="id = 2", columns=["n_words", "n_letters"]).to_pylist()
+        [{'n_words': 2, 'n_letters': 7}]
+        """
+        outputs = struct_outputs(columns, function)
+        column = column_entry(outputs, function, inputs, auto_backfill=auto_backfill)
+        entry = {"name": next(iter(outputs)), "virtual_column": column}
+        self._post("table", "add_columns", {"new_columns": [entry]})
+
+    def alter_column(self, name: str, function: Any, *, inputs: Sequence[str] | None = None) -> None:
+        """Has another function, or another version of it, fill a column from now on.
+
+        The values stay until the next backfill, which computes every row again; the type has to be the same.
+
+        Args:
+            name: A column of the table; from now on it is a computed one.
+            function: Declared with `@tidemill.udf`.
+            inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def size(text: str) -> int:
+        ...     return len(text)
+        >>> docs.add_column("size", size)
+        >>> job = docs.backfill("size").wait(timeout=120)
+        >>> @tidemill.udf
+        ... def size(text: str) -> int:
+        ...     return len(text.encode())
+        >>> docs.alter_column("size", size)
+        >>> docs.explain("size").rows
+        2
+        """
+        column = column_entry({name: ""}, function, inputs)
+        alteration = {"path": quoted(name), "virtual_column": column}
+        self._post("table", "alter_columns", {"alterations": [alteration]})
+
+    def backfill(self, column: str, *, idempotency_key: str | None = None, **knobs: Any) -> Job:
+        """Starts a job that fills a computed column where it is missing or out of date.
+
+        Which rows, given as `**knobs`:
+
+        - `where`: an SQL condition; exactly these rows are computed, up to date or not.
+        - `only`: instead of all rows that are stale or missing, those that are `"stale"`, `"missing"` or
+          `"failed"`: skipped by an earlier job because the function failed; goes without `where`.
+        - `retry_failed`: with True, the same as `only="failed"`.
+        - `branch`: the branch of the table, by default `main`; each has values of its own.
+        - `read_version`: the version of the table whose rows and inputs are taken, by default the latest.
+        - `num_frags`: at most so many fragments; the rest stays for another job.
+
+        What to do about failing rows:
+
+        - `on_error`: `tidemill.fail()` (the default), `tidemill.retry(...)` or `tidemill.skip(...)`, or
+          `"fail"`, `"retry"` or `"skip"` for their defaults. Skipped rows are listed by `errors`.
+
+        Where and how:
+
+        - `cluster`: the name of one that the server's configuration has.
+        - `manifest`: packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
+        - `concurrency`: tasks at a time.
+        - `intra_applier_concurrency`: calls of the function at a time in each task.
+        - `task_size`: rows of a task.
+        - `checkpoint_size`: rows that a function on arrays gets at first; adapted between
+          `min_checkpoint_size` and `max_checkpoint_size` to how long they take.
+        - `batch_checkpoint_flush_interval_seconds`: how often a task puts its results in safety.
+        - `commit_granularity`: publish after so many fragments, instead of all at once.
+
+        Args:
+            column: A column declared with `add_column`, or one of those declared with `add_columns`.
+            idempotency_key: The same key gives the same job instead of a second one.
+            **knobs: See above.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def words(text: str) -> int:
+        ...     return len(text.split())
+        >>> docs.add_column("words", words)
+        >>> job = docs.backfill("words", on_error=tidemill.skip(limit=10)).wait(timeout=120)
+        >>> job.progress.computed
+        2
+        >>> docs.query(columns=["text", "words"]).to_pylist()
+        [{'text': 'a tide', 'words': 2}, {'text': 'the mill', 'words': 2}]
+        """
+        body = {"column": column, **backfill_body(knobs)}
+        path, params = self._client.object_path("table", self.levels, "backfill_column")
+        answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
+        return get_job(self._client, answer["job_id"])
+
+    def retry_failed(self, column: str, **knobs: Any) -> Job:
+        """Starts a job that computes the rows again that were skipped because the function failed.
+
+        Args:
+            column: A computed column.
+            **knobs: As for `backfill`, apart from `only`.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def inverse(id: int) -> float:
+        ...     return 1 / (id - 2)
+        >>> docs.add_column("inverse", inverse)
+        >>> job = docs.backfill("inverse", on_error="skip").wait(timeout=120)
+        >>> docs.retry_failed("inverse", on_error="skip").wait(timeout=120).progress.skipped
+        1
+        """
+        return self.backfill(column, only=RowSelection.FAILED.value, **knobs)
+
+    def explain(self, column: str, **knobs: Any) -> Explanation:
+        """What `backfill` with the same arguments would do now.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def words(text: str) -> int:
+        ...     return len(text.split())
+        >>> docs.add_column("words", words)
+        >>> docs.explain("words").rows
+        2
+        """
+        path, params = self._management_path("explain")
+        answer = self._client.post(path, {"column": column, **backfill_body(knobs)}, params=params)
+        return backfill_explanation(self.name, column, answer)
+
+    def preview(self, column: str, rows: int = 10, *, timeout: float | None = None, **knobs: Any) -> Preview:
+        """Computes a few rows where the backfill would, waits for them and shows them; publishes nothing.
+
+        Args:
+            column: A computed column.
+            rows: At most so many.
+            timeout: Give up waiting after so many seconds.
+            **knobs: `where`, `branch`, `cluster`, `manifest`, as for `backfill`.
+
+        Raises:
+            JobFailed: The function could not be run at all; rows on which it raises are in `.errors`.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def words(text: str) -> int:
+        ...     return len(text.split())
+        >>> docs.add_column("words", words)
+        >>> docs.preview("words", rows=1, timeout=120).to_arrow().column("words").to_pylist()
+        [2]
+        """
+        path, params = self._management_path("preview")
+        body = {"column": column, "rows": rows, **preview_body(knobs)}
+        job = get_job(self._client, self._client.post(path, body, params=params)["job_id"])
+        return read_preview(self.name, column, job.id, job.wait(timeout).result or {})

@@ -1,0 +1,61 @@
+"""`tidemill columns …` and `tidemill errors`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cli.running import CommandLine
+from tests.unit.sdk.test_inspection import ERROR, STATUS
+
+
+def test_the_status_of_a_column_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, status=STATUS)
+    said = line.printed("columns", "status", "library.docs", "words", "--branch", "next")
+    assert "800 fresh, 150 stale, 50 missing, 6 failed" in said
+    assert "sha256:1" in said
+    assert line.server.asked() == [("GET", "/api/v1/tables/library$docs/columns/words/status?branch=next")]
+
+
+def test_the_status_of_a_column_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = CommandLine(monkeypatch, status=STATUS).json("columns", "status", "library.docs", "words")
+    assert said == {"table": "library.docs", **STATUS}
+
+
+def test_rows_are_listed_one_per_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, rows={"row_ids": [3, 17]})
+    assert line.printed("columns", "rows", "library.docs", "words", "stale") == "3\n17\n"
+    assert line.json("columns", "rows", "library.docs", "words", "failed") == [3, 17]
+
+
+def test_no_rows_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, rows={"row_ids": []})
+    assert line.printed("columns", "rows", "library.docs", "words", "missing") == ""
+
+
+def test_rows_of_another_kind_are_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CommandLine(monkeypatch).run("columns", "rows", "library.docs", "words", "fresh").exit_code == 2
+
+
+def test_errors_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, errors={"errors": [ERROR]})
+    said = line.printed("errors", "library.docs", "words", "--job", "j1")
+    assert said.endswith(" words, row 17: ValueError: no (tried 3 times); skipped (job j1)\n")
+    assert dict(line.server.requests[0].url.params) == {"column": "words", "job_id": "j1"}
+
+
+def test_errors_are_listed_with_their_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, errors={"errors": [{**ERROR, "skipped": False}]})
+    said = line.printed("errors", "library.docs", "--traceback").splitlines()
+    assert said[0].endswith("; ended the job (job j1)")
+    assert said[1] == "Traceback: …"
+
+
+def test_errors_speak_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    [said] = CommandLine(monkeypatch, errors={"errors": [ERROR]}).json("errors", "library.docs")
+    assert (said["row_id"], said["traceback"], said["is_skipped"]) == (17, "Traceback: …", True)
+
+
+def test_no_errors_are_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, errors={"errors": []})
+    assert line.printed("errors", "library.docs") == "No function failed on a row\n"
+    assert line.json("errors", "library.docs") == []

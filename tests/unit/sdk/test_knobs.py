@@ -1,0 +1,40 @@
+"""The knobs of jobs in the bodies of requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.sdk.knobs import BACKFILL_KNOBS, backfill_body, preview_body, refresh_body
+from tidemill.sdk.manifests import Manifest
+from tidemill.sdk.policies import skip
+
+RENDERED = {"on_error": "skip", "manifest": "small"}
+
+
+def test_every_knob_of_a_backfill_is_sent_under_its_name() -> None:
+    given = {name: RENDERED.get(name, 7) for name in BACKFILL_KNOBS}
+    assert backfill_body(given) == given
+
+
+def test_knobs_that_were_not_given_are_not_sent() -> None:
+    assert backfill_body({"where": None, "concurrency": 2, "retry_failed": False}) == {
+        "concurrency": 2,
+        "retry_failed": False,
+    }
+
+
+def test_policies_and_manifests_are_sent_in_the_form_of_requests() -> None:
+    body = backfill_body({"on_error": skip(limit=3), "manifest": Manifest(pip=["numpy"])})
+    assert body["on_error"]["max_skipped"] == 3
+    assert body["manifest"] == '{"pip": ["numpy"], "env_vars": {}}'
+
+
+def test_a_preview_has_fewer_knobs() -> None:
+    assert preview_body({"where": "id > 1", "manifest": None}) == {"where": "id > 1"}
+    with pytest.raises(TypeError, match="preview has no option 'concurrency'; there are where, branch"):
+        preview_body({"concurrency": 2})
+
+
+def test_a_refresh_has_none_of_them() -> None:
+    with pytest.raises(TypeError, match="refresh has no option 'on_error'"):
+        refresh_body({"on_error": "skip"})
