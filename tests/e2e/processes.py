@@ -32,6 +32,11 @@ class Process:
         words = self.command.split("\0")
         return "tidemill" in words and "work" in words
 
+    @property
+    def is_task(self) -> bool:
+        """A Python worker of Spark's, or the daemon they are forked from."""
+        return "tidemill.spark.daemon" in self.command.split("\0")
+
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

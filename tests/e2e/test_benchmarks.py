@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,3 +24,26 @@ def test_the_catalog_is_measured_beside_the_adapter() -> None:
     for operation in ("describe_table", "list_tables (3)", "version/list (latest)", "version/create"):
         assert operation in ended.stdout
     assert "6 tables" in ended.stdout
+
+
+def test_backfills_are_measured_beside_raw_lance() -> None:
+    ended = subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "backfill.py"),
+            "--rows",
+            "4000",
+            "--fragments",
+            "4",
+            "--repeats",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for words in ("4,000 rows", "arrow", "scalar", "vector", "costly", "1 % all over", "nothing to do"):
+        assert words in ended.stdout
+    assert re.search(r"whole +│.*\d\.\d\dx", ended.stdout)

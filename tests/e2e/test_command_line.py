@@ -45,6 +45,19 @@ def docs(make: Maker) -> tidemill.Table:
     return table
 
 
+@tidemill.udf
+def inverse(id: int) -> float:
+    return 1 / (id - 2)
+
+
+@pytest.fixture
+def skipping(make: Maker) -> tidemill.Table:
+    """A table with a column whose function fails on one row."""
+    table = make.numbered(4)
+    table.add_column("inverse", inverse)
+    return table
+
+
 class Underway(NamedTuple):
     table: tidemill.Table
     job: tidemill.Job
@@ -103,6 +116,54 @@ def test_a_backfill_that_fails_is_json_all_the_same(command: Command, make: Make
 def test_a_backfill_can_be_left_alone(command: Command, docs: tidemill.Table, lake: tidemill.Lake) -> None:
     started = as_json(command("backfill", docs.name, "size", "--no-wait", "--json"))
     assert lake.job(started["job_id"]).wait(120).state == "DONE"
+
+
+def test_a_backfill_says_that_it_skipped_rows_and_how_to_see_them(
+    command: Command, skipping: tidemill.Table
+) -> None:
+    said = printed(command("backfill", skipping.name, "inverse", "--on-error", "skip", "--max-skipped", "1"))
+    assert f"DONE, 1 row skipped; see 'tidemill errors {skipping.name} inverse --job" in said
+    seen = printed(command("errors", skipping.name, "inverse", "--traceback"))
+    assert "ZeroDivisionError" in seen
+    assert "Traceback" in seen
+
+
+def test_skipped_rows_are_told_to_machines(command: Command, skipping: tidemill.Table) -> None:
+    as_json(command("backfill", skipping.name, "inverse", "--on-error", "skip", "--json"))
+    [error] = as_json(command("errors", skipping.name, "--json"))
+    assert [error["row_id"]] == as_json(
+        command("columns", "rows", skipping.name, "inverse", "failed", "--json")
+    )
+    assert as_json(command("columns", "status", skipping.name, "inverse", "--json"))["failed"] == 1
+
+
+def test_a_preview_is_shown(command: Command, skipping: tidemill.Table) -> None:
+    said = printed(command("preview", skipping.name, "inverse", "--rows", "4"))
+    assert "1 failed" in said
+    assert "ZeroDivisionError" in said
+    assert skipping.count_rows("inverse IS NOT NULL") == 0
+
+
+def test_a_job_is_paused_and_resumed(command: Command, underway: Underway, brake: Brake) -> None:
+    assert underway.job.id in printed(command("jobs", "pause", underway.job.id))
+    eventually(lambda: underway.job.reload().state == "PAUSED", "the job is paused")
+    brake.release()
+    assert as_json(command("jobs", "resume", underway.job.id, "--json"))["state"] == "QUEUED"
+    assert "done" in printed(command("jobs", "watch", underway.job.id, "--log"))
+
+
+def test_jobs_are_listed_by_table(command: Command, docs: tidemill.Table) -> None:
+    job = filled(docs, "size")
+    said = as_json(command("jobs", "list", "--table", docs.name, "--state", "done", "--json"))
+    assert [item["job_id"] for item in said] == [job.id]
+
+
+def test_manifests_are_stored_listed_and_dropped(command: Command, namespace: str) -> None:
+    printed(command("manifests", "put", namespace, "--env", "KEY=secret"))
+    listed = {item["name"]: item for item in as_json(command("manifests", "list", "--json"))}
+    assert listed[namespace]["env"] == ["KEY"]
+    printed(command("manifests", "drop", namespace))
+    assert namespace not in printed(command("manifests", "list"))
 
 
 def test_explain_says_what_a_backfill_would_do(command: Command, docs: tidemill.Table) -> None:

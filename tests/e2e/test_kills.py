@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,8 @@ KNOBS: Final[dict[str, Any]] = {
 }
 # A flush interval of rows that take a millisecond, the batch that was not finished, and as much again.
 LOSS_PER_TASK: Final = 2 * (500 + STEP)
+# With default knobs: half a second since the last checkpoint, and a batch of a quarter.
+DEFAULT_LOSS_PER_TASK: Final = 750
 TAKE_OVER_SECONDS: Final = 120.0
 TASKS: Final = 2
 # Starts in half the time: compiling its code well pays off only in processes that live on.
@@ -290,6 +292,60 @@ def test_a_killed_server_takes_its_worker_along_and_its_successor_finishes_the_j
     with victim.connect() as lake:
         again = lake.job(job.id).wait(TAKE_OVER_SECONDS)
         check_finished(lake.table(docs.name), again, calls, victim)
+
+
+def test_a_killed_spark_is_replaced_and_the_job_goes_on(
+    victim: Victim, docs: tidemill.Table, calls: CallLog
+) -> None:
+    job = half_done(docs, calls)
+    java_of(victim.worker()).send(signal.SIGKILL)
+    job.wait(TAKE_OVER_SECONDS)
+    check_finished(docs, job, calls, victim)
+
+
+def test_killed_task_processes_cost_no_more_than_their_last_checkpoint(
+    victim: Victim, docs: tidemill.Table, calls: CallLog
+) -> None:
+    job = half_done(docs, calls)
+    tasks = [process for process in descendants(victim.worker().pid) if process.is_task]
+    assert tasks
+    for process in tasks:
+        process.send(signal.SIGKILL)
+    job.wait(TAKE_OVER_SECONDS)
+    assert docs.count_rows("twice = 2 * id") == ROWS
+    assert ROWS <= calls.count() <= ROWS + TASKS * LOSS_PER_TASK
+    assert "task_process_lost" in [event.kind for event in job.events()]
+    check_applied_once(docs, job, victim)
+
+
+def test_twenty_thousand_rows_killed_at_forty_percent_are_hardly_computed_again(
+    victim: Victim, make: Maker, calls: CallLog, brake: Brake
+) -> None:
+    """With default knobs, and with every process of the machine killed at once."""
+
+    @tidemill.udf
+    def twice(id: int) -> int:
+        calls.note(id)
+        brake.pause()
+        return 2 * id
+
+    rows = 20_000
+    table = make.numbered(*[rows // FRAGMENTS] * FRAGMENTS, name="many")
+    table.add_column("twice", twice)
+    job = table.backfill("twice")
+    eventually(lambda: calls.count() >= rows * 0.4, "40 % are computed", TAKE_OVER_SECONDS)
+    family = descendants(victim.pid)
+    for process in family:
+        with suppress(ProcessLookupError):
+            process.send(signal.SIGKILL)
+    victim.kill()
+    eventually(lambda: not any(process.is_alive for process in family), "nobody is left", 20)
+    victim.start()
+    with victim.connect() as lake:
+        again = lake.job(job.id).wait(TAKE_OVER_SECONDS)
+        assert lake.table(table.name).count_rows("twice = 2 * id") == rows
+    print(f"{calls.count():,} calls for {rows:,} rows, {again.progress.reused:,} rows reused")
+    assert rows <= calls.count() <= rows + TASKS * DEFAULT_LOSS_PER_TASK
 
 
 def test_a_stopped_server_leaves_no_process(victim: Victim) -> None:
