@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.histories.test_backfill_histories import BackfillHistory
-from tests.histories.test_foreign_histories import (
-    ForeignBackfillHistory,
-    ForeignChunkerHistory,
-    ForeignQueryHistory,
-)
+from tests.histories.backfills import BackfillHistory, ForeignBackfillHistory
+from tests.histories.settings import history_settings
+from tests.histories.test_foreign_histories import ForeignChunkerHistory, ForeignQueryHistory
 from tests.histories.test_view_histories import ChunkerHistory, QueryHistory
 
-MACHINES = [
-    BackfillHistory,
-    ChunkerHistory,
-    QueryHistory,
-    ForeignBackfillHistory,
-    ForeignChunkerHistory,
-    ForeignQueryHistory,
-]
+VIEWS = [ChunkerHistory, QueryHistory, ForeignChunkerHistory, ForeignQueryHistory]
+# A share is small enough for the time limit of one test, also on a slow machine.
+EXAMPLES = 20
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(7200)]
 
 
-@pytest.mark.deep
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("machine", MACHINES)
-def test_long_random_histories(machine: type[RuleBasedStateMachine]) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=2000,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+@pytest.mark.parametrize("share", range(200))
+def test_long_backfill_histories(share: int) -> None:
+    run_state_machine_as_test(BackfillHistory, settings=history_settings(EXAMPLES, 25))
+
+
+@pytest.mark.parametrize("share", range(50))
+def test_long_backfill_histories_without_stable_row_ids(share: int) -> None:
+    run_state_machine_as_test(ForeignBackfillHistory, settings=history_settings(EXAMPLES, 25))
+
+
+@pytest.mark.parametrize("share", range(100))
+@pytest.mark.parametrize("machine", VIEWS)
+def test_long_view_histories(machine: type[RuleBasedStateMachine], share: int) -> None:
+    run_state_machine_as_test(machine, settings=history_settings(EXAMPLES, 40))

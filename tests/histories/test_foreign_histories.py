@@ -6,25 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import rule
+import pytest
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.engine import Engine, column_function, succeeded
-from tests.histories.test_backfill_histories import BackfillHistory
-from tests.histories.test_view_histories import ChunkerHistory, QueryHistory
+from tests.histories.settings import history_settings
+from tests.histories.test_view_histories import ChunkerHistory, QueryHistory, ViewHistory
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.state import JobState
-
-
-class ForeignBackfillHistory(BackfillHistory):
-    def _create_table(self, rows: pa.Table) -> TableIdent:
-        return self._engine.create_foreign_table("t", rows)
-
-    @rule()
-    def compact(self) -> None:
-        """Rows that were moved may have to be computed again."""
-        super().compact()
-        self._unsure |= set(self._x)
 
 
 class ForeignChunkerHistory(ChunkerHistory):
@@ -68,12 +57,8 @@ def test_a_version_that_was_rewritten_meanwhile_is_not_taken_for_filled(tmp_path
     engine.close()
 
 
-SOME = settings(
-    max_examples=30, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestForeignBackfillHistory = ForeignBackfillHistory.TestCase
-TestForeignBackfillHistory.settings = SOME
-TestForeignChunkerHistory = ForeignChunkerHistory.TestCase
-TestForeignChunkerHistory.settings = SOME
-TestForeignQueryHistory = ForeignQueryHistory.TestCase
-TestForeignQueryHistory.settings = SOME
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("share", range(3))
+@pytest.mark.parametrize("machine", [ForeignChunkerHistory, ForeignQueryHistory])
+def test_random_histories(machine: type[ViewHistory], share: int) -> None:
+    run_state_machine_as_test(machine, settings=history_settings(10, 15))

@@ -11,7 +11,15 @@ import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.stages import ColumnFile, FillColumn, RunTableFunction, ViewFragments, WriteViewRows
+from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.stages import (
+    ColumnFile,
+    ComputedRows,
+    FillColumn,
+    RunTableFunction,
+    ViewFragments,
+    WriteViewRows,
+)
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor, StageWatch
 
@@ -31,6 +39,9 @@ class DisturbedExecutor:
         self.computed.append(sum(len(file.rows) - file.reused_rows for file in files))
         self._let_in()
         return files
+
+    def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
+        return self._inner.compute_rows(stage, watch)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
         written = self._inner.write_view_rows(stage, watch)
@@ -60,7 +71,9 @@ def table(engine: Engine) -> TableIdent:
     ident = engine.create_table("t", rows(range(10)))
     engine.append(ident, rows(range(10, 20)))
     engine.open(ident).delete("x = 4")
+    engine.open(ident).add_columns(pa.field("note", pa.string()))
     engine.declare(ident, "y", column_function(lambda x: x, pa.int64(), "x"))
+    engine.declare(ident, "neighbour", column_function(lambda x: x, pa.int64(), "x"))
     return ident
 
 
@@ -89,12 +102,23 @@ def merge(dataset: lance.LanceDataset) -> None:
     dataset.merge_insert("x").when_matched_update_all().when_not_matched_insert_all().execute(new)
 
 
+def update_note(where: str) -> Disturbance:
+    return lambda dataset: dataset.update({"note": "'seen'"}, where=where)
+
+
+def write_result(where: str) -> Disturbance:
+    return lambda dataset: dataset.update({"y": "-1"}, where=where)
+
+
 DISTURBANCES: dict[str, tuple[Disturbance, int]] = {
     "append": (lambda dataset: dataset.insert(rows(range(100, 103))), 22),
     "delete rows": (lambda dataset: dataset.delete("x IN (1, 12)"), 19),
     "delete a fragment": (lambda dataset: dataset.delete("x < 10"), 19),
     "update": (lambda dataset: dataset.update({"x": "x + 1000"}, where="x IN (2, 13)"), 21),
-    "merge": (merge, 21),
+    "update another column": (update_note("x IN (2, 13)"), 19),
+    "update another column of a fragment": (update_note("x < 10"), 19),
+    "write into the column": (write_result("x IN (2, 13)"), 19),
+    "merge": (merge, 20),
     "compact": (compact, 19),
     "update and compact": (update_and_compact, 20),
     "index": (lambda dataset: dataset.create_scalar_index("x", "BTREE"), 19),
@@ -115,6 +139,54 @@ def test_no_value_is_lost_stale_or_computed_needlessly(engine: Engine, table: Ta
     assert 4 not in [row["x"] for row in found]
     assert sum(executor.computed) == calls
     assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 0
+
+
+CARRYING: dict[str, tuple[Disturbance, int]] = {
+    "update another column of a row to be computed": (update_note("x = 1002"), 2),
+    "update another column of a row that has its value": (update_note("x = 7"), 2),
+    "write a value into a row to be computed": (write_result("x = 1002"), 2),
+    "write a value into a row that has its own": (write_result("x = 7"), 3),
+    "compact": (compact, 2),
+}
+
+
+@pytest.mark.parametrize("name", CARRYING)
+def test_values_that_are_carried_forward_survive(engine: Engine, table: TableIdent, name: str) -> None:
+    succeeded(engine.backfill(table, "y"))
+    engine.open(table).update({"x": "x + 1000"}, where="x IN (2, 13)")
+    compact(engine.open(table))
+    action, calls = CARRYING[name]
+    disturb(engine, table, action)
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == calls
+    assert all(row["x"] == row["y"] for row in engine.rows(table, columns=("x", "y")).to_pylist())
+    assert succeeded(engine.backfill(table, "y"))["rows_computed"] == 0
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_neighbours_backfill_costs_nothing(engine: Engine, table: TableIdent, is_first: bool) -> None:
+    """Its commit rewrites the same fragments, and for our column no row has changed."""
+    if not is_first:
+        succeeded(engine.backfill(table, "y"))
+        engine.open(table).update({"x": "x + 1000"}, where="x IN (2, 13)")
+    neighbours: list[Job] = []
+    executor = disturb(engine, table, lambda _: neighbours.append(fill_neighbour(engine, table)))
+    ours = succeeded(engine.backfill(table, "y"))
+    assert (ours["rows_computed"], ours["commits"]) == (19 if is_first else 2, 1)
+    assert [succeeded(job)["rows_computed"] for job in neighbours] == [19]
+    assert sum(executor.computed) == (2 * 19 if is_first else 2 * 19 + 2)
+    found = engine.rows(table).to_pylist()
+    assert all(row["x"] == row["y"] == row["neighbour"] for row in found)
+    for column in ("y", "neighbour"):
+        assert succeeded(engine.backfill(table, column))["rows_computed"] == 0
+
+
+def fill_neighbour(engine: Engine, table: TableIdent) -> Job:
+    """With a worker of its own, as the other one is busy."""
+    busy, engine.worker = engine.worker, engine.new_worker("second")
+    try:
+        return engine.backfill(table, "neighbour")
+    finally:
+        engine.worker = busy
 
 
 @pytest.mark.parametrize("action", [compact, merge, lambda d: d.insert(rows(range(100, 103)))])

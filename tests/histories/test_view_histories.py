@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.engine import Engine, Moment, chunker_function, succeeded
+from tests.histories.settings import history_settings
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.jobs import RefreshRequest
@@ -203,10 +210,8 @@ def _among(ids: set[int]) -> str:
     return f"id IN ({', '.join(map(str, sorted(ids) or [-1]))})"
 
 
-SOME = settings(
-    max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestChunkerHistory = ChunkerHistory.TestCase
-TestChunkerHistory.settings = SOME
-TestQueryHistory = QueryHistory.TestCase
-TestQueryHistory.settings = SOME
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("share", range(3))
+@pytest.mark.parametrize("machine", [ChunkerHistory, QueryHistory])
+def test_random_histories(machine: type[ViewHistory], share: int) -> None:
+    run_state_machine_as_test(machine, settings=history_settings(10, 12))

@@ -1,0 +1,140 @@
+"""What has to be computed, told by the values of the rows alone: the measure for what the engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+from tests.histories.computing import FORMULAS, Call, Number
+
+Rows: TypeAlias = Mapping[int, Mapping[str, Any]]
+Pair: TypeAlias = tuple[Number, Number]
+
+
+class Standing(Enum):
+    """Whether a row has to be computed; UNSURE if its values went away and came back: who can tell."""
+
+    FRESH = "fresh"
+    UNSURE = "unsure"
+    DUE = "due"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A row at one moment: how it stands, what it holds, and whether a checkpoint may have its value."""
+
+    standing: Standing
+    pair: Pair
+    is_banked: bool
+
+    @property
+    def may_be_called(self) -> bool:
+        return self.standing is not Standing.FRESH
+
+    @property
+    def must_be_called(self) -> bool:
+        return self.standing is Standing.DUE and not self.is_banked
+
+
+View: TypeAlias = dict[int, Sight]
+
+
+@dataclass
+class Ledger:
+    """For each function a column has had: the values of every row when that function last covered it.
+
+    `banked` are inputs whose values a job may have left behind as checkpoints for the next one.
+    """
+
+    column: str
+    given: str
+    function: str
+    covered: dict[str, dict[int, Pair]] = field(default_factory=dict)
+    strayed: dict[str, set[int]] = field(default_factory=dict)
+    banked: dict[str, set[tuple[int, Number]]] = field(default_factory=dict)
+
+    def value(self, given: Number) -> Number:
+        return FORMULAS[self.function](given)
+
+    def pair(self, row: Mapping[str, Any]) -> Pair:
+        return row[self.given], row[self.column]
+
+    def view(self, rows: Rows) -> View:
+        banked = self.banked.get(self.function, set())
+        return {
+            row_id: Sight(self._standing(row_id, row), self.pair(row), (row_id, row[self.given]) in banked)
+            for row_id, row in rows.items()
+        }
+
+    def observe(self, rows: Rows) -> None:
+        """After every write: rows that are gone are forgotten, and those that hold something else noted."""
+        for function, pairs in self.covered.items():
+            strayed = self.strayed.setdefault(function, set())
+            for row_id in list(pairs):
+                if row_id not in rows:
+                    self._forget(function, row_id)
+                elif pairs[row_id] != self.pair(rows[row_id]):
+                    strayed.add(row_id)
+
+    def replaced(self, row_ids: Iterable[int]) -> None:
+        """Rows that got another identity are new to the engine."""
+        for row_id in row_ids:
+            for function in self.covered:
+                self._forget(function, row_id)
+
+    def written(self, row_id: int, rows: Rows) -> None:
+        """The column's function has covered the row, and no other one has any more."""
+        for function in self.covered:
+            self._forget(function, row_id)
+        self.kept(row_id, rows)
+
+    def kept(self, row_id: int, rows: Rows) -> None:
+        """The row is covered as it is, whether it was written or not."""
+        self.covered.setdefault(self.function, {})[row_id] = self.pair(rows[row_id])
+        self.strayed.setdefault(self.function, set()).discard(row_id)
+
+    def doubted(self, row_id: int, *, with_own: bool) -> None:
+        """Nobody can tell whether the row was written."""
+        for function, pairs in self.covered.items():
+            if row_id in pairs and (with_own or function != self.function):
+                self.strayed.setdefault(function, set()).add(row_id)
+
+    def bank(self, calls: Collection[Call]) -> None:
+        self.banked.setdefault(self.function, set()).update((call.row, call.given) for call in calls)
+
+    def clear_bank(self) -> None:
+        self.banked.pop(self.function, None)
+
+    def _standing(self, row_id: int, row: Mapping[str, Any]) -> Standing:
+        pairs = self.covered.get(self.function, {})
+        if row_id not in pairs or pairs[row_id] != self.pair(row):
+            return Standing.DUE
+        return Standing.UNSURE if row_id in self.strayed.get(self.function, set()) else Standing.FRESH
+
+    def _forget(self, function: str, row_id: int) -> None:
+        self.covered[function].pop(row_id, None)
+        self.strayed.setdefault(function, set()).discard(row_id)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How often the function may be called for a row."""
+
+    fewest: int
+    most: int
+
+
+def bounds(before: Sight | None, after: Sight | None, *, is_lossy: bool, is_new: bool) -> Bounds:
+    """`before` the job, and `after` whatever happened during it; `is_lossy` if what was computed may be lost,
+    `is_new` if the row got another identity meanwhile."""
+    if before is None or after is None:
+        seen = before or after
+        assert seen is not None
+        return Bounds(int(before is None), int(seen.may_be_called))
+    is_same = before.pair == after.pair and not is_new
+    fewest = after.must_be_called or (is_same and before.must_be_called)
+    first, second = before.may_be_called, before.may_be_called or after.may_be_called
+    is_again = is_lossy or is_new or before.pair[0] != after.pair[0]
+    return Bounds(int(fewest), first + second if is_again else int(second))

@@ -1,0 +1,173 @@
+"""Bugs to be planted one at a time: each takes one clause out of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance.file import LanceFileReader
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import Coverage, Watched
+from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
+from tidemill.jobs.operations import assess
+from tidemill.jobs.operations import backfill as backfills
+from tidemill.jobs.planner import backfill as planner
+from tidemill.lance import changes, publisher
+from tidemill.lance.checkpoint_files import list_checkpoints
+from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.column_files import get_fragment, merged
+from tidemill.spark import kernels
+from tidemill.spark.reading import FragmentReader
+from tidemill.store.coverage import SqlCoverageRepository
+
+Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+def updates_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner, "advance", lambda coverage, _, version: replace(coverage, watermark=version))
+
+
+def all_values_look_the_same(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(changes, "rows_that_differ", lambda *_: BitMap64())
+
+
+def all_values_look_different(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(changes, "rows_that_differ", lambda _, __, rows, ___: rows)
+
+
+def outputs_are_not_watched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(assess, "Watched", lambda inputs, _=(), own=frozenset(): Watched(inputs, (), own))
+
+
+def own_commits_count_as_writes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(assess, "Watched", lambda inputs, outputs=(), _=(): Watched(inputs, outputs))
+
+
+def rows_that_left_count_as_filled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publisher, "_rows_there", lambda _, file, __: file.rows)
+
+
+def carried_values_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    fits = publisher._fits
+    patch.setattr(publisher, "_fits", lambda file, *more: fits(replace(file, carried_files=None), *more))
+
+
+def nothing_is_carried_forward(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kernels, "merged", lambda old, *more: merged(pa.nulls(len(old), old.type), *more))
+
+
+def offsets_count_live_rows(patch: pytest.MonkeyPatch) -> None:
+    rows = FragmentReader._rows
+
+    def numbered(*arguments: Any, **more: Any) -> Any:
+        read = rows(*arguments, **more)
+        return replace(read, offsets=np.arange(len(read.row_ids)))
+
+    patch.setattr(FragmentReader, "_rows", numbered)
+
+
+def others_are_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SqlCoverageRepository, "withdraw", lambda *_: None)
+
+
+def checkpoints_never_age(patch: pytest.MonkeyPatch) -> None:
+    def everything(self: LanceCheckpoints, location: str, table: Any, *_: Any) -> Sequence[CheckpointRef]:
+        self._salvage(location, table)
+        return [CheckpointRef(found.path, found.rows) for found in list_checkpoints(location)]
+
+    patch.setattr(LanceCheckpoints, "find_usable", everything)
+
+
+def orphans_are_thrown_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LanceCheckpoints, "keep", lambda *_: None)
+
+
+def the_watermark_is_the_commit(patch: pytest.MonkeyPatch) -> None:
+    covering = backfills._covering
+
+    def ahead(one: Any, files: Any, version: int, revision: int) -> Coverage:
+        return replace(covering(one, files, version, revision), watermark=version)
+
+    patch.setattr(backfills, "_covering", ahead)
+
+
+def a_pinned_version_counts_as_the_latest(patch: pytest.MonkeyPatch) -> None:
+    covering = backfills._covering
+
+    def ahead(one: Any, files: Any, version: int, revision: int) -> Coverage:
+        covered = covering(one, files, version, revision)
+        return covered if one.request.read_version is None else replace(covered, watermark=version)
+
+    patch.setattr(backfills, "_covering", ahead)
+
+
+def a_pinned_version_sets_the_watermark_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner.ColumnProgress, "is_past", property(lambda _: False))
+
+
+def changes_begin_a_version_late(patch: pytest.MonkeyPatch) -> None:
+    runs = changes._update_runs
+
+    def late(steps: Sequence[changes.Step]) -> Iterator[tuple[int, int]]:
+        return ((begin + 1, end) for begin, end in runs(steps))
+
+    patch.setattr(changes, "_update_runs", late)
+
+
+def nulls_count_as_missing(patch: pytest.MonkeyPatch) -> None:
+    fill = kernels._fill_fragment
+
+    def without_nulls(dataset: Any, stage: Any, work: Any, computer: Any) -> ColumnFile:
+        file = fill(dataset, stage, work, computer)
+        values = LanceFileReader(f"{stage.location}/data/{file.path}").read_all().to_table().column(0)
+        fragment = get_fragment(dataset, file.fragment_id)
+        found = fragment.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+        offsets = [address & 0xFFFFFFFF for address in found["_rowaddr"].to_pylist()]
+        rows = zip(found["_rowid"].to_pylist(), offsets, strict=True)
+        empty = BitMap64(row_id for row_id, offset in rows if not values[offset].is_valid)
+        return replace(file, rows=file.rows - empty)
+
+    patch.setattr(kernels, "_fill_fragment", without_nulls)
+
+
+def what_a_filter_published_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backfills.BackfillRunner, "_rows_published", lambda *_: BitMap64())
+
+
+# Found at once, so that every run of the tests shows that the histories still find something.
+QUICK: Final[Mapping[str, Plant]] = {
+    plant.__name__: plant
+    for plant in (
+        updates_are_ignored,
+        nothing_is_carried_forward,
+        offsets_count_live_rows,
+        nulls_count_as_missing,
+    )
+}
+BUGS: Final[Mapping[str, Plant]] = {
+    **QUICK,
+    **{
+        plant.__name__: plant
+        for plant in (
+            all_values_look_the_same,
+            all_values_look_different,
+            outputs_are_not_watched,
+            own_commits_count_as_writes,
+            rows_that_left_count_as_filled,
+            carried_values_are_not_checked,
+            others_are_not_withdrawn,
+            checkpoints_never_age,
+            orphans_are_thrown_away,
+            the_watermark_is_the_commit,
+            a_pinned_version_counts_as_the_latest,
+            a_pinned_version_sets_the_watermark_back,
+            changes_begin_a_version_late,
+            what_a_filter_published_is_forgotten,
+        )
+    },
+}
