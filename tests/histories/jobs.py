@@ -231,7 +231,7 @@ class JobHistory(RuleBasedStateMachine):
         self.check_claims("y")
 
     def _check_only_such_rows_changed(self, run: Run) -> None:
-        """Values come from calls for that row, of this job or an earlier one; a pinned one may be out of date."""
+        """Values come from calls for that row, of this job or an earlier one; a pinned one may be old."""
         ledger, found = self.ledgers["y"], self.table.values("y")
         known = {(call.row, call.given) for call in run.calls} | ledger.banked.get(ledger.function, set())
         for row_id, row in self.table.rows.items():
