@@ -94,6 +94,8 @@ class Runner:
 
 def combined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[pa.Array]:
     """Their columns one below the other, in the types that are wanted."""
+    if len(batches) == 1:
+        return [_as(batches[0].column(number), field.type) for number, field in enumerate(schema)]
     return [
         pa.concat_arrays(
             [pa.nulls(0, field.type), *(_as(batch.column(number), field.type) for batch in batches)]

@@ -52,34 +52,47 @@ class Safe:
         self._stage = stage
         self._unsaved: list[tuple[RowIds, Computed]] = []
         self._finished: list[ColumnFile] = []
+        # Since the last time, in all, and for the values that are held back.
         self._seconds = 0.0
         self._total_seconds = 0.0
+        self._unsaved_seconds = 0.0
         self._bytes = 0
 
     def add(self, row_ids: RowIds, computed: Computed, seconds: float) -> None:
         self._unsaved.append((row_ids, computed))
         self._seconds += seconds
         self._total_seconds += seconds
+        self._unsaved_seconds += seconds
         self._bytes += computed.values.nbytes
         if self._stage.batches.is_due(self._seconds, self._total_seconds):
             self.flush()
         elif self._bytes >= LARGEST_UNSAVED:
-            self._flush_values()
+            self._flush_cheaply()
 
     def finished(self, file: ColumnFile) -> None:
         """The values of a column file that is whole need no other place."""
         self._finished.append(file)
-        self._unsaved.clear()
-        self._bytes = 0
+        self._let_go()
 
     def flush(self) -> None:
         self._seconds = 0.0
-        self._flush_values()
+        self._flush_cheaply()
         if self._finished:
             write_finished(self._stage.checkpoint_location, self._stage.version, self._finished)
             self._finished.clear()
 
-    def _flush_values(self) -> None:
+    def _flush_cheaply(self) -> None:
+        if self._stage.batches.is_worth_saving(self._unsaved_seconds, self._bytes):
+            self.flush_values()
+        elif self._bytes >= LARGEST_UNSAVED:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._unsaved.clear()
+        self._unsaved_seconds = 0.0
+        self._bytes = 0
+
+    def flush_values(self) -> None:
         if not self._unsaved:
             return
         write_checkpoint(
@@ -89,8 +102,7 @@ class Safe:
             pa.concat_arrays([computed.values for _, computed in self._unsaved]),
             [failure for _, computed in self._unsaved for failure in computed.failures],
         )
-        self._unsaved.clear()
-        self._bytes = 0
+        self._let_go()
 
 
 class RowComputer:
@@ -143,9 +155,8 @@ class RowComputer:
                 count = min(self._sizer.rows, len(row_ids) - start)
                 made.append(self._call(_sliced(given, start, count), row_ids[start : start + count]))
                 start += count
-        arrays = [pa.nulls(0, self._type), *(computed.values for computed in made)]
         failures = tuple(failure for computed in made for failure in computed.failures)
-        return Computed(pa.concat_arrays(arrays), failures)
+        return Computed(_joined([computed.values for computed in made], self._type), failures)
 
     def _call(self, inputs: Inputs, row_ids: RowIds) -> Computed:
         began_at = monotonic()
@@ -187,7 +198,7 @@ def compute_pieces(
                 computed = computer.values(rows)
                 failures += computed.failures
                 done.append(rows.row_ids[rows.wanted])
-        computer.safe.flush()
+        computer.safe.flush_values()
         made = ComputedRows(_all_rows(done), computer.reused, computer.seconds, tuple(failures))
     report.flush()
     return [made]
@@ -271,6 +282,11 @@ def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _sliced(inputs: Inputs, start: int, count: int) -> Inputs:
     blobs = {number: files[start : start + count] for number, files in inputs.blobs.items()}
     return Inputs(inputs.columns.slice(start, count), blobs)
+
+
+def _joined(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Joining copies, and mostly there is nothing to join."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.nulls(0, kind), *arrays])
 
 
 def _all_rows(done: Sequence[RowIds]) -> BitMap64:

@@ -18,6 +18,7 @@ from tidemill.jobs.model.plans import FragmentWork
 SHORTEST_FLUSH: Final = 0.5
 LONGEST_FLUSH: Final = 10.0
 LOST_SHARE: Final = 0.02
+WRITTEN_PER_SECOND: Final = 200e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class BatchPolicy:
 
     The first batch is small: how slow the function is, is not known yet, and nothing is safe before it ends.
     The interval counts the time spent in the function. Without one it follows how much there is to lose:
-    a fiftieth of what the task has computed so far, within bounds.
+    a fiftieth of what the task has computed so far, within bounds; values that are quicker computed than
+    written are not worth it.
     """
 
     initial_rows: int = 64
@@ -40,6 +42,10 @@ class BatchPolicy:
         if self.flush_interval is not None:
             return unsaved_seconds >= self.flush_interval.total_seconds()
         return unsaved_seconds >= min(LONGEST_FLUSH, max(SHORTEST_FLUSH, total_seconds * LOST_SHARE))
+
+    def is_worth_saving(self, seconds: float, size: int) -> bool:
+        """Whether values of that size, computed in that time, should be written just to be safe."""
+        return self.flush_interval is not None or size <= seconds * WRITTEN_PER_SECOND
 
 
 @dataclass(frozen=True)
