@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from time import monotonic
 from types import TracebackType
 from typing import Final
@@ -122,15 +121,13 @@ class RowComputer:
         self.seconds = 0.0
 
     def __enter__(self) -> RowComputer:
-        with ExitStack() as stack:
-            stack.enter_context(self._function)
-            self._stack = stack.pop_all()
+        self._function.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._function.__exit__(kind, error, trace)
 
     def values(self, rows: ReadRows) -> Computed:
         """The values of the wanted rows, in their order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, update
@@ -12,13 +12,11 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.jobs import IndexRequest, Job, JobFilter
+from tidemill.jobs.model.jobs import ANY_JOB, IndexRequest, Job, JobFilter
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.job_rows import job_of, job_values
 from tidemill.store.schema import jobs
-
-ANY: Final = JobFilter()
 
 
 class SqlJobRepository:
@@ -46,7 +44,7 @@ class SqlJobRepository:
     def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None:
         return self._find(jobs.c.submitted_by == submitted_by, jobs.c.idempotency_key == idempotency_key)
 
-    def list_recent(self, before: str | None, limit: int, wanted: JobFilter = ANY) -> Sequence[Job]:
+    def list_recent(self, before: str | None, limit: int, wanted: JobFilter = ANY_JOB) -> Sequence[Job]:
         query = select(jobs).where(*_is_wanted(wanted)).order_by(jobs.c.job_id.desc()).limit(limit)
         if before is not None:
             query = query.where(jobs.c.job_id < before)
