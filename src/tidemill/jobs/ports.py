@@ -21,16 +21,18 @@ from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, Lease, Part, Progress
-from tidemill.jobs.model.plans import RowLocations, TableSnapshot
+from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
 from tidemill.jobs.model.stages import (
     CheckpointRef,
     ColumnFile,
     ComputedRows,
     FillColumn,
+    Partition,
     Published,
+    RunSql,
     RunTableFunction,
-    ViewFragments,
     WriteViewRows,
+    WrittenRows,
 )
 
 
@@ -137,7 +139,11 @@ class DerivedRepository(Protocol):
     def list_views(self) -> Sequence[MaterializedView]:
         """All of them, by id."""
 
-    def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]: ...
+    def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]:
+        """Those that have it among their sources, by id."""
+
+    def list_auto_views(self) -> Sequence[MaterializedView]:
+        """Those that refresh themselves, by id."""
 
 
 class CoverageRepository(Protocol):
@@ -157,8 +163,8 @@ class CoverageRepository(Protocol):
 class RowErrorLedger(Protocol):
     """Rows without a value because a function failed on them."""
 
-    def settle(self, subject_id: UUID, done: BitMap64, errors: Sequence[RowError]) -> None:
-        """Forgets what is noted for the rows in `done`, then notes the errors, each row once."""
+    def settle(self, subject_id: UUID, done: BitMap64 | None, errors: Sequence[RowError]) -> None:
+        """Forgets what is noted for the rows in `done` (None: all), then notes the errors, each row once."""
 
     def rows_of(self, subject_id: UUID, digest: str) -> BitMap64:
         """The skipped rows of that function version."""
@@ -252,8 +258,26 @@ class SourceTables(Protocol):
     def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
         """The columns a query yields; raises InvalidInput or TableColumnNotFound when it makes no sense."""
 
-    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[str]:
-        """A condition for each value the column has in the (matching) rows."""
+    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[Partition]:
+        """One for each value the column has in the matching rows."""
+
+    def index_partitions(self, table: Table, version: int, column: str) -> Sequence[Partition]:
+        """The rows of each partition of the column's IVF index, those it does not know yet by themselves.
+
+        Raises InvalidInput when the column has no such index, VersionGone when the version cannot be read.
+        """
+
+    def key_hashes(self, table: Table, version: int, rows: BitMap64, columns: Sequence[str]) -> BitMap64:
+        """The values of `__key` that these rows have at that version, as unsigned numbers.
+
+        Raises VersionGone when the version cannot be read any more.
+        """
+
+    def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
+        """The rows of a view whose key is wanted (None: all), in the order of key and place.
+
+        Without a key column all rows have the key 0.
+        """
 
 
 class ColumnTypes(Protocol):
@@ -282,9 +306,13 @@ class Publisher(Protocol):
         """
 
     def update_view(
-        self, view: Table, written: ViewFragments, stale: BitMap64 | None, also: TransactionEffect
+        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, also: TransactionEffect
     ) -> int:
-        """Adds the fragments and removes what came from the stale source rows (None: all there was)."""
+        """Adds the fragments and removes these rows, those moved among them.
+
+        Raises ViewRowsChanged when somebody has written into rows moved since version `base`: the fragments
+        hold what they had in other columns then.
+        """
 
 
 class StageExecutor(Protocol):
@@ -295,9 +323,11 @@ class StageExecutor(Protocol):
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         """Computes the values and puts them in safety, but writes no column file."""
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments: ...
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows: ...
 
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments: ...
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows: ...
+
+    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows: ...
 
 
 class StageWatch(Protocol):

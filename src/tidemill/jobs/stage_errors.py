@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import ErrorCode, TidemillError
 from tidemill.jobs.model.failures import RowFailure
 
@@ -40,3 +41,32 @@ class TooManyRowsSkipped(TidemillError):
             f"the function failed on {len(failures)} rows and {allowed} may be skipped; the first: {first}"
         )
         self.failures = tuple(failures)
+
+
+class VersionGone(TidemillError):
+    """A version of a table that is needed to tell what changed cannot be read any more."""
+
+    code = ErrorCode.INVALID_INPUT
+
+    def __init__(self, table: TableIdent, version: int) -> None:
+        super().__init__(f"version {version} of {table} cannot be read any more")
+
+
+class ViewRowsChanged(TidemillError):
+    """Somebody wrote into rows of a view while other values for them were being computed."""
+
+    code = ErrorCode.CONCURRENT_MODIFICATION
+
+    def __init__(self, view: TableIdent) -> None:
+        super().__init__(f"rows of {view} were written by somebody else during the refresh; try again")
+
+
+class RefreshWouldBeFull(TidemillError):
+    """A view that is to be refreshed incrementally or not at all would have to be computed as a whole."""
+
+    code = ErrorCode.INVALID_INPUT
+
+    def __init__(self, view: TableIdent, reason: str) -> None:
+        super().__init__(
+            f"{view} cannot be refreshed incrementally: {reason}; allow it with policy auto or full"
+        )

@@ -84,6 +84,17 @@ def row_set(row_ids: npt.NDArray[np.uint64]) -> BitMap64:
     return BitMap64(array("Q", np.ascontiguousarray(row_ids, dtype=np.uint64).tobytes()))
 
 
+def key_mask(keys: npt.NDArray[np.uint64], wanted: BitMap64) -> npt.NDArray[np.bool_]:
+    """Which of the keys are wanted; there may be many keys, and the same ones again."""
+    members = np.array(wanted.to_array(), dtype=np.uint64)
+    if not len(members):
+        return np.zeros(len(keys), dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = (
+        members[np.minimum(np.searchsorted(members, keys), len(members) - 1)] == keys
+    )
+    return found
+
+
 def member_mask(row_ids: npt.NDArray[np.uint64], rows: BitMap64) -> npt.NDArray[np.bool_]:
     """Which of the ids are in the set."""
     members = np.array(rows.to_array(), dtype=np.uint64)

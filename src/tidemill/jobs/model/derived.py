@@ -10,13 +10,17 @@ from uuid import UUID, uuid5
 
 import pyarrow as pa
 
+from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 
 SOURCE_ROW_ID: Final = "__source_row_id"
 CHILD_INDEX: Final = "__child_index"
 # Geneva's clients declare it in their query views; a row that is there has been set.
 IS_SET: Final = "__is_set"
+# Which rows are made, and replaced, together: those of one group, join key or partition have the same.
+KEY: Final = "__key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,29 @@ class ViewColumn:
     inputs: tuple[str, ...]
 
 
+class RefreshPolicy(StrEnum):
+    """How a view is brought up to date."""
+
+    # Incrementally where that is possible and cheaper.
+    AUTO = "auto"
+    # Or not at all: a refresh that would have to compute everything fails.
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """A table or view that a view is made from, and what its definition calls it.
+
+    `columns` are those that a statement has to do with, none meaning any: what is added later is no part of
+    a `*` that was written before.
+    """
+
+    table_id: UUID
+    levels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class MaterializedView:
     """A view's definition; its rows are in the table of the same id.
@@ -97,11 +124,12 @@ class MaterializedView:
     `raw_query` is what the client sent, byte for byte. `digest` identifies the definition, code included.
     `output` are the columns as declared, in their order; a view defined before they were kept has None.
     `columns` are those that functions make in a query view; `function_digest` and `inputs` are a chunker's
-    or a table function's.
+    or a table function's. A view that Spark SQL evaluates has a `statement`, and may have several sources.
+    One without sources was defined in a form that nobody here can read.
     """
 
     view_id: UUID
-    source_id: UUID
+    sources: tuple[ViewSource, ...]
     kind: ViewKind
     query: SourceQuery
     raw_query: str
@@ -112,6 +140,12 @@ class MaterializedView:
     output: pa.Schema | None = None
     columns: tuple[ViewColumn, ...] = ()
     partition_by: str | None = None
+    # The column whose IVF index parts the rows.
+    partition_index: str | None = None
+    statement: str | None = None
+    policy: RefreshPolicy = RefreshPolicy.AUTO
+    on_error: ErrorPolicy = FAIL_AT_ONCE
+    environment: Environment = OWN_ENVIRONMENT
 
     @property
     def inputs_read(self) -> tuple[str, ...]:
@@ -119,6 +153,22 @@ class MaterializedView:
         others = [name for column in self.columns for name in column.inputs]
         keys = [] if self.partition_by is None else [self.partition_by]
         return tuple(dict.fromkeys([*self.inputs, *others, *keys]))
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.partition_by is not None or self.partition_index is not None
+
+    @property
+    def key(self) -> str | None:
+        """The column that says which rows are replaced together; None: only all of them are."""
+        if self.statement is not None or self.is_partitioned:
+            return KEY
+        return None if self.kind is ViewKind.UDTF else SOURCE_ROW_ID
+
+
+def source_subject(view_id: UUID, source_id: UUID, place: int) -> UUID:
+    """What the coverage of one of a view's sources is kept under; the first one's under the view itself."""
+    return view_id if place == 0 else uuid5(view_id, str(source_id))
 
 
 def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
@@ -128,12 +178,16 @@ def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
     return replace(query, columns={name: quoted(name) for name in schema.names})
 
 
-def view_output(kind: ViewKind, projected: pa.Schema, function: Function | None) -> pa.Schema:
+def view_output(
+    kind: ViewKind, projected: pa.Schema, function: Function | None, *, has_key: bool = False
+) -> pa.Schema:
     """The columns of a view: where each row comes from, what it inherits, what the function made."""
     made = [] if function is None else list(function.output)
+    hidden = [pa.field(KEY, pa.int64(), nullable=False)] if has_key else []
     if kind is ViewKind.UDTF:
-        return pa.schema(made)
-    hidden = [pa.field(SOURCE_ROW_ID, pa.int64(), nullable=False)]
+        return pa.schema([*hidden, *made])
+    if not has_key:
+        hidden = [pa.field(SOURCE_ROW_ID, pa.int64(), nullable=False)]
     if kind is ViewKind.CHUNKER:
         hidden.append(pa.field(CHILD_INDEX, pa.int32(), nullable=False))
     return pa.schema([*hidden, *projected, *made])

@@ -11,6 +11,7 @@ from uuid import UUID
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.state import JobState
 
@@ -20,6 +21,7 @@ class JobKind(StrEnum):
     REFRESH = "refresh"
     INDEX = "index"
     PREVIEW = "preview"
+    VERIFY = "verify"
 
 
 class RowSelection(StrEnum):
@@ -73,12 +75,33 @@ class PreviewRequest:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRequest:
-    """Everything a caller may say about a refresh; None means our default."""
+    """Everything a caller may say about a refresh; None means our default, or what the view says.
+
+    `output_limit` is for chunkers: so many rows are shown, in the order of the source rows.
+    """
 
     source_version: int | None = None
     concurrency: int | None = None
+    intra_applier_concurrency: int | None = None
     max_rows_per_fragment: int | None = None
-    is_full: bool = False
+    source_task_size: int | None = None
+    output_limit: int | None = None
+    cluster: str | None = None
+    environment: Environment | None = None
+    policy: RefreshPolicy | None = None
+    on_error: ErrorPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """A look whether a view holds what its definition yields, for so many source rows; None: for all.
+
+    The same seed picks the same rows.
+    """
+
+    rows: int | None = None
+    seed: int = 0
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +116,7 @@ class IndexRequest:
     is_replacement: bool = False
 
 
-JobRequest: TypeAlias = BackfillRequest | PreviewRequest | RefreshRequest | IndexRequest
+JobRequest: TypeAlias = BackfillRequest | PreviewRequest | RefreshRequest | VerifyRequest | IndexRequest
 """One kind of request for each JobKind; `tidemill.store.job_rows` and the worker know them by their type."""
 
 
@@ -166,7 +189,7 @@ class Job:
 
     @property
     def column(self) -> str | None:
-        return None if isinstance(self.request, RefreshRequest) else self.request.column
+        return None if isinstance(self.request, RefreshRequest | VerifyRequest) else self.request.column
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.coverage import row_set
+from tidemill.jobs.model.coverage import key_mask, row_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +151,96 @@ class BackfillExplanation:
 
 
 @dataclass(frozen=True)
-class RefreshPlan:
-    """Source rows to evaluate at `source_version`, and those whose old results have to go."""
+class KeyedRows:
+    """Rows of a view: the id and the key of each, in the same order."""
 
-    source_version: int
-    work: tuple[FragmentWork, ...]
-    stale: BitMap64
-    is_full: bool
+    row_ids: npt.NDArray[np.uint64]
+    keys: npt.NDArray[np.uint64]
+
+    def all_rows(self) -> BitMap64:
+        return row_set(np.sort(self.row_ids))
+
+    def rows_of(self, keys: BitMap64 | None) -> BitMap64:
+        """The ids of the rows with one of these keys; None: of all."""
+        if keys is None:
+            return self.all_rows()
+        if not keys:
+            return BitMap64()
+        return row_set(np.sort(self.row_ids[key_mask(self.keys, keys)]))
+
+
+class RefreshMode(StrEnum):
+    """What a refresh comes to."""
+
+    NO_OP = "no_op"
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """What happened to one source since the view was last refreshed; None where that cannot be told."""
+
+    source: tuple[str, ...]
+    from_version: int | None
+    version: int
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """What a refresh does, and with which versions of its sources.
+
+    `work` are source rows to evaluate, `stale` those whose old results go if nothing new takes their place.
+    `keys` are the groups, join keys or partitions to make anew; with neither, everything is.
+    `rows` counts source rows to read for that, as far as it is known before.
+    """
+
+    mode: RefreshMode
     reason: str
-    rows_reused: int
-    rows_replaced: int
-    rows_removed: int
+    changes: tuple[SourceChange, ...]
+    rows: int
+    rows_reused: int = 0
+    rows_replaced: int = 0
+    rows_removed: int = 0
+    work: tuple[FragmentWork, ...] = ()
+    stale: BitMap64 = field(default_factory=BitMap64)
+    keys: BitMap64 | None = None
 
     @property
-    def rows(self) -> int:
-        return sum(work.row_count for work in self.work)
+    def source_version(self) -> int:
+        """Of the first source; a view that cannot be read has none."""
+        return self.changes[0].version if self.changes else 0
 
     @property
     def is_empty(self) -> bool:
-        return not self.work and not self.stale and not self.is_full
+        return self.mode is RefreshMode.NO_OP
+
+    @property
+    def is_full(self) -> bool:
+        return self.mode is RefreshMode.FULL
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that are shown before a job and kept with it."""
+        return {
+            "mode": self.mode.value,
+            "reason": self.reason,
+            "source_version": self.source_version,
+            "rows": self.rows,
+            "rows_reused": self.rows_reused,
+            "rows_replaced": self.rows_replaced,
+            "rows_removed": self.rows_removed,
+            "keys": None if self.keys is None else len(self.keys),
+            "sources": [{**asdict(change), "source": list(change.source)} for change in self.changes],
+        }
+
+
+@dataclass(frozen=True)
+class RefreshExplanation:
+    """A plan with what is foreseen about carrying it out; no expected time where nothing is known."""
+
+    plan: RefreshPlan
+    expected_seconds: float | None
+    conflicts: tuple[str, ...]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -138,47 +140,161 @@ class Published:
 
 
 @dataclass(frozen=True)
-class WriteViewRows:
-    """Evaluate a view for rows of its source and write the results as fragments of the view."""
+class ViewTarget:
+    """The view that a stage writes rows of, at the version they are compared with.
 
-    job_id: str
-    source_location: str
-    source_version: int
-    view_location: str
+    Rows with the same value of `key` are replaced together; `place` numbers those of one key. `carried` are
+    columns that others have added: a row that changes keeps what it has in them. With `is_dry` nothing is
+    written: the stage only tells what differs.
+    """
+
+    location: str
+    version: int
     output: pa.Schema
-    work: tuple[FragmentWork, ...]
-    calls: tuple[FunctionCall, ...]
-    columns: Mapping[str, str]
-    filter: str | None
+    key: str | None
+    place: str | None = None
+    carried: tuple[str, ...] = ()
+    is_empty: bool = False
     max_rows_per_fragment: int | None = None
-    parallelism: int | None = None
+    is_dry: bool = False
 
 
 @dataclass(frozen=True)
-class RunTableFunction:
-    """Give a function the rows of a view's source and write what it yields as fragments of the view.
+class CallPolicy:
+    """How the functions of a stage are called.
 
-    It is called once for each partition; those are conditions on the rows, one that is None takes them all.
+    `allowed_skips` is how many rows of the whole stage may be skipped. A suspect stage has lost a task's
+    process before, and its function may be the reason.
+    """
+
+    threads: int = 1
+    on_error: ErrorPolicy = FAIL_AT_ONCE
+    allowed_skips: int | None = None
+    environment: Environment = OWN_ENVIRONMENT
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True)
+class OutputCap:
+    """At most so many rows in the order of the source rows; `kept` of them have `counts` rows already."""
+
+    limit: int
+    kept: npt.NDArray[np.uint64]
+    counts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WriteViewRows:
+    """Evaluate a view for rows of its source and write those that differ from what the view has.
+
+    `tasks` say what each task does; at most `parallelism` of them run at a time. With a `cap` there is one
+    task, which goes through the source rows in the order of their ids.
     """
 
     job_id: str
     source_location: str
     source_version: int
-    view_location: str
-    output: pa.Schema
+    target: ViewTarget
+    tasks: tuple[tuple[FragmentWork, ...], ...]
+    calls: tuple[FunctionCall, ...]
+    columns: Mapping[str, str]
+    filter: str | None
+    policy: CallPolicy = CallPolicy()
+    cap: OutputCap | None = None
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows that a table function gets together; None means all.
+
+    `key` is what the rows made from them have as `__key`; `name` is for messages.
+    """
+
+    key: int
+    name: str
+    rows: BitMap64 | None = None
+
+
+@dataclass(frozen=True)
+class RunTableFunction:
+    """Give a function the rows of a view's source, partition by partition, and write what it yields."""
+
+    job_id: str
+    source_location: str
+    source_version: int
+    target: ViewTarget
     call: FunctionCall
     columns: Mapping[str, str]
     filter: str | None
     limit: int | None
     offset: int | None
-    partitions: tuple[str | None, ...]
-    max_rows_per_fragment: int | None = None
+    partitions: tuple[Partition, ...]
+    policy: CallPolicy = CallPolicy()
     parallelism: int | None = None
 
 
 @dataclass(frozen=True)
-class ViewFragments:
-    """Fragments written for a view, as JSON, not committed yet."""
+class SqlInput:
+    """A table as a statement sees it: under a name, with some columns, and of those keys only.
 
-    fragments: tuple[str, ...]
-    rows: int
+    `key_columns` are those that `__key` is made from, as `tidemill.lance.keys` makes it; without any there is
+    no such column. `keys` are those wanted (as unsigned numbers), None for all.
+    """
+
+    name: str
+    location: str
+    version: int
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...] = ()
+    keys: BitMap64 | None = None
+
+
+@dataclass(frozen=True)
+class RunSql:
+    """Evaluate a statement over tables with Spark SQL and write the rows that differ from the view's.
+
+    The statement yields the target's columns, `__key` among them.
+    """
+
+    job_id: str
+    statement: str
+    inputs: tuple[SqlInput, ...]
+    target: ViewTarget
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is not as the definition has it: missing, unexpected, or with other values in `columns`."""
+
+    kind: str
+    key: int | None
+    columns: tuple[str, ...] = ()
+    expected: Mapping[str, Any] | None = None
+    found: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """What a stage made of a view, not committed yet: new fragments, as JSON, with `rows` rows.
+
+    `kept` are rows of the view that are as they should be and stay where they are. `moved` are those that
+    have other values now: the fragments hold them under the same row ids. `skipped` are keys whose rows
+    could not be computed: what the view has of them stays. `covered` are the source rows that are wholly
+    represented, and `cut` is the one that is so only in part; None: all that the stage was for. `made` are
+    source rows and how many rows came of each, if the stage had a cap.
+    """
+
+    fragments: tuple[str, ...] = ()
+    rows: int = 0
+    kept: BitMap64 = field(default_factory=BitMap64)
+    moved: BitMap64 = field(default_factory=BitMap64)
+    skipped: BitMap64 = field(default_factory=BitMap64)
+    failures: tuple[RowFailure, ...] = ()
+    covered: BitMap64 | None = None
+    cut: int | None = None
+    made: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]] | None = None
+    differences: tuple[Difference, ...] = ()
+    missing: int = 0
+    different: int = 0

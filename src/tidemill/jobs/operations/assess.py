@@ -1,4 +1,4 @@
-"""Looks at a column or view and its source, so that a planner can decide."""
+"""Looks at a column and its table, so that a planner can decide."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.tables import Table
-from tidemill.errors import InvalidInput
-from tidemill.jobs.errors import ColumnNotComputed, ViewNotFound
+from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.derived import (
     ComputedColumn,
-    MaterializedView,
     SourceQuery,
-    ViewKind,
     subject_of,
 )
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
 from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
-from tidemill.jobs.model.stages import FunctionCall
 from tidemill.jobs.planner.backfill import ColumnProgress
-from tidemill.jobs.planner.refresh import ViewProgress
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
+from tidemill.jobs.ports import JobStore, SourceTables
 
 
 @dataclass(frozen=True)
@@ -39,16 +34,6 @@ class DeclaredColumn:
     @property
     def subject_id(self) -> UUID:
         return subject_of(self.column.column_id, self.table.branch)
-
-
-@dataclass(frozen=True)
-class DeclaredView:
-    """A materialized view with its table, source and functions: its columns', or the one that makes it."""
-
-    table: Table
-    source: Table
-    view: MaterializedView
-    calls: tuple[FunctionCall, ...]
 
 
 @dataclass(frozen=True)
@@ -79,17 +64,6 @@ class Assessor:
             if column is None:
                 raise ColumnNotComputed(table.ident, name)
             return DeclaredColumn(table, column, tx.functions.get(column.function_digest))
-
-    def get_view(self, table: Table) -> DeclaredView:
-        with self._store.transaction() as tx:
-            view = tx.derived.find_view(table.table_id)
-            if view is None:
-                raise ViewNotFound(table.ident)
-            source = tx.tables.find_by_id(view.source_id)
-            calls = _calls(tx, view)
-        if source is None:
-            raise InvalidInput("id", f"the source table of {table.ident} was dropped; it cannot be refreshed")
-        return DeclaredView(table, source, view, calls)
 
     def column_progress(
         self, declared: DeclaredColumn, request: BackfillRequest | PreviewRequest
@@ -141,34 +115,9 @@ class Assessor:
         found = self._sources.locate(table, version, None).by_fragment(rows)
         return tuple(FragmentWork(fragment, ids, len(ids)) for fragment, ids in sorted(found.items()))
 
-    def view_progress(self, declared: DeclaredView, source_version: int | None) -> ViewProgress:
-        snapshot = self._sources.snapshot(declared.source, source_version)
-        with self._store.transaction() as tx:
-            found = tx.coverage.find(declared.view.view_id, declared.view.digest)
-        coverage = found or Coverage(declared.view.digest)
-        query = declared.view.query
-        columns = self._sources.columns_read(
-            declared.source, query, declared.view.inputs_read, snapshot.version
-        )
-        changes = self._changes(declared.source, coverage, snapshot.version, Watched(columns))
-        is_whole = declared.view.kind is ViewKind.UDTF
-        where = query.filter if is_whole or query.is_window else None
-        located = self._sources.locate(declared.source, snapshot.version, where)
-        window = located.window(query.offset, query.limit)
-        return ViewProgress(snapshot, coverage, changes, window, is_whole)
-
     def _changes(self, table: Table, coverage: Coverage, version: int, watched: Watched) -> Changes:
         """Between the watermark and the version, whichever comes first: rows may go back in time, too."""
         if not coverage.revision or not coverage.rows:
             return Changes()
         first, last = sorted((coverage.watermark, version))
         return self._sources.changes(table, first, last, watched)
-
-
-def _calls(tx: JobTransaction, view: MaterializedView) -> tuple[FunctionCall, ...]:
-    if view.function_digest is not None:
-        return (FunctionCall(tx.functions.get(view.function_digest), view.inputs),)
-    return tuple(
-        FunctionCall(tx.functions.get(column.function_digest), column.inputs, column.name)
-        for column in view.columns
-    )

@@ -80,24 +80,24 @@ class EnvironmentOperations:
             if not tx.environments.remove(name):
                 raise EnvironmentNotFound(name)
 
-    def resolve(self, caller: Caller, manifest: str | None) -> Environment | None:
+    def resolve(self, caller: Caller, manifest: str | None, field: str = "manifest") -> Environment | None:
         """What a job asks for: the JSON of an environment, or the name of one that is kept."""
         if not manifest or not manifest.strip():
             return None
         if not manifest.lstrip().startswith(INLINE_START):
-            return self._named(caller, manifest)
-        environment = inline_environment(manifest, "manifest")
+            return self._named(caller, manifest, field)
+        environment = inline_environment(manifest, field)
         if not environment.is_empty:
             # Packages and variables decide which code runs, just as a function does.
             self._authorizer.require(caller, Permission.FUNCTION, ROOT)
         return environment
 
-    def _named(self, caller: Caller, name: str) -> Environment:
+    def _named(self, caller: Caller, name: str, field: str) -> Environment:
         try:
             return self.get(caller, name)
         except EnvironmentNotFound as error:
             known = ", ".join(each for each, _ in self.list_all(caller)) or "none"
-            raise InvalidInput("manifest", f"there is no {name!r:.60}; there are: {known:.200}") from error
+            raise InvalidInput(field, f"there is no {name!r:.60}; there are: {known:.200}") from error
 
 
 def inline_environment(text: str, field: str) -> Environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
@@ -10,13 +11,16 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.clusters import Clusters
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
-from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshPlan
+from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
+from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
+from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.planner.refresh import plan_refresh
 from tidemill.jobs.ports import JobStore
+from tidemill.jobs.stage_errors import RefreshWouldBeFull
 
 # So many earlier jobs of the column are asked how fast they were.
 PAST_JOBS: Final = 5
@@ -29,12 +33,14 @@ class Explainer:
         authorizer: Authorizer,
         versions: VersionOperations,
         assessor: Assessor,
+        views: ViewAssessor,
         clusters: Clusters,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
         self._assessor = assessor
+        self._views = views
         self._clusters = clusters
 
     def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
@@ -46,13 +52,26 @@ class Explainer:
         conflicts = (*self._rivals(declared), *_costs(progress))
         return BackfillExplanation(plan, self._expected_seconds(declared, plan), conflicts)
 
-    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshPlan:
+    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshExplanation:
         self._authorizer.require(caller, Permission.READ, ident)
+        self._clusters.check(request.cluster)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
-        declared = self._assessor.get_view(table)
-        progress = self._assessor.view_progress(declared, request.source_version)
-        return plan_refresh(progress, is_full=request.is_full)
+        declared = self._views.get_view(table)
+        check_refresh(declared, request, self._versions)
+        plan = self._views.plan(declared, request)
+        conflicts = [*self._view_rivals(declared), *_refusals(declared, request, plan)]
+        seconds = 0.0 if plan.is_empty else self._pace(declared.view.view_id, plan.rows)
+        return RefreshExplanation(plan, seconds, tuple(conflicts))
+
+    def _view_rivals(self, declared: DeclaredView) -> list[str]:
+        with self._store.transaction() as tx:
+            active = tx.jobs.list_active(declared.table.table_id)
+        return [
+            f"job {job.job_id} is refreshing this view; another one is refused until it has ended"
+            for job in active
+            if job.subject_id == declared.view.view_id
+        ]
 
     def _rivals(self, declared: DeclaredColumn) -> list[str]:
         """Jobs that stand in the way, or make this one look again."""
@@ -61,15 +80,23 @@ class Explainer:
         return [_rivalry(job, declared) for job in active if job.kind is not JobKind.PREVIEW]
 
     def _expected_seconds(self, declared: DeclaredColumn, plan: BackfillPlan) -> float | None:
-        """From how long earlier jobs of the column took for a row."""
-        if plan.is_empty:
-            return 0.0
-        wanted = JobFilter(subject_id=declared.subject_id, state=JobState.DONE)
+        return 0.0 if plan.is_empty else self._pace(declared.subject_id, plan.rows)
+
+    def _pace(self, subject_id: UUID, rows: int) -> float | None:
+        """How long so many rows take if each takes as long as in earlier jobs."""
         with self._store.transaction() as tx:
-            past = tx.jobs.list_recent(None, PAST_JOBS, wanted)
-        rows = sum(job.progress.computed for job in past)
+            past = tx.jobs.list_recent(None, PAST_JOBS, JobFilter(subject_id=subject_id, state=JobState.DONE))
+        done = sum(job.progress.computed for job in past)
         seconds = sum(_seconds(job) for job in past if job.progress.computed)
-        return plan.rows * seconds / rows if rows else None
+        return rows * seconds / done if done else None
+
+
+def _refusals(declared: DeclaredView, request: RefreshRequest, plan: RefreshPlan) -> list[str]:
+    """The first filling of a view is never refused."""
+    is_first = any(change.from_version is None for change in plan.changes)
+    if declared.policy(request) is not RefreshPolicy.INCREMENTAL or not plan.is_full or is_first:
+        return []
+    return [str(RefreshWouldBeFull(declared.table.ident, plan.reason))]
 
 
 def _rivalry(job: Job, declared: DeclaredColumn) -> str:

@@ -3,172 +3,256 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-import pyarrow as pa
+from pyroaring import BitMap64
 
 from tidemill.catalog.ports import CatalogTransaction
-from tidemill.jobs.model.derived import ViewKind, view_output
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import RefreshPolicy, source_subject
+from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
-from tidemill.jobs.model.stages import RunTableFunction, ViewFragments, WriteViewRows
-from tidemill.jobs.operations.assess import Assessor, DeclaredView
+from tidemill.jobs.model.stages import WrittenRows
+from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
 from tidemill.jobs.operations.columns import job_transaction
+from tidemill.jobs.operations.evaluate_views import ViewEvaluator, evaluation_of
 from tidemill.jobs.operations.running import RunningJob
-from tidemill.jobs.planner.refresh import ViewProgress, covered_after, plan_refresh
-from tidemill.jobs.ports import JobStore, Publisher, SourceTables, StageExecutor
+from tidemill.jobs.planner.output_cap import Trimmed, output_cap, trimmed
+from tidemill.jobs.planner.refresh import ViewProgress, covered_after
+from tidemill.jobs.ports import JobStore, JobTransaction, Publisher, SourceTables
+from tidemill.jobs.stage_errors import (
+    RefreshWouldBeFull,
+    RowFailed,
+    TaskProcessLost,
+    TooManyRowsSkipped,
+    ViewRowsChanged,
+)
+
+# So often a refresh is done again because others wrote into rows at hand, or a task's process was killed.
+MAX_TRIES: Final = 5
+
+
+@dataclass(frozen=True)
+class _Refresh:
+    """One refresh at work."""
+
+    running: RunningJob
+    request: RefreshRequest
+    declared: DeclaredView
+    progress: ViewProgress
+    plan: RefreshPlan
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a refresh comes to: rows made and removed, and the coverage that follows."""
+
+    base: int
+    written: WrittenRows
+    removed: BitMap64
+    coverage: tuple[Coverage, ...]
 
 
 class RefreshRunner:
     def __init__(
         self,
         store: JobStore,
-        assessor: Assessor,
+        assessor: ViewAssessor,
         sources: SourceTables,
-        executor: StageExecutor,
+        evaluator: ViewEvaluator,
         publisher: Publisher,
     ) -> None:
         self._store = store
         self._assessor = assessor
         self._sources = sources
-        self._executor = executor
+        self._evaluator = evaluator
         self._publisher = publisher
 
     def run(self, running: RunningJob, request: RefreshRequest) -> dict[str, Any]:
         """Returns what the job's result says."""
-        table = running.get_table()
-        declared = self._assessor.get_view(table)
-        progress = self._assessor.view_progress(declared, request.source_version)
-        plan = plan_refresh(progress, is_full=request.is_full)
+        declared = self._assessor.get_view(running.get_table())
+        try:
+            return self._tried(running, request, declared)
+        except RowFailed as error:
+            self._note_errors(running, declared, [error.failure])
+            raise
+        except TooManyRowsSkipped as error:
+            self._note_errors(running, declared, error.failures)
+            raise
+
+    def _tried(self, running: RunningJob, request: RefreshRequest, declared: DeclaredView) -> dict[str, Any]:
+        is_suspect = False
+        for attempt in range(1, MAX_TRIES + 1):
+            try:
+                return self._refresh(running, request, declared, is_suspect=is_suspect)
+            except ViewRowsChanged:
+                if attempt == MAX_TRIES:
+                    raise
+                running.tell("view_changed", {"attempt": attempt})
+            except TaskProcessLost:
+                if attempt == MAX_TRIES:
+                    raise
+                is_suspect = True
+                running.tell("task_process_lost", {"attempt": attempt})
+        raise AssertionError("the last attempt returns or raises")
+
+    def _refresh(
+        self, running: RunningJob, request: RefreshRequest, declared: DeclaredView, *, is_suspect: bool
+    ) -> dict[str, Any]:
+        policy = declared.policy(request)
+        progress = self._assessor.progress(declared, request.source_version, policy)
+        plan = self._assessor.plan_of(declared, request, progress)
+        one = _Refresh(running, request, declared, progress, plan)
+        self._check_policy(one, policy)
         running.progress = replace(
             running.progress,
             total=plan.rows,
+            done=0,
             reused=plan.rows_reused,
             replaced=plan.rows_replaced,
             removed=plan.rows_removed,
         )
-        running.tell("planned", {"rows": plan.rows, "version": plan.source_version, "reason": plan.reason})
-        if plan.is_empty:
-            self._settle(running, declared, progress, plan)
-            return _result("no_op", running, plan, self._sources.snapshot(table, None).version)
-        written = self._evaluate(running, declared, plan, request)
+        running.tell("planned", plan.summary())
+        if plan.is_empty and request.output_limit is None:
+            self._settle(one, covered_after(progress, None, None))
+            return _result(one, self._sources.snapshot(declared.table, None).version)
+        outcome = self._make(one, is_suspect=is_suspect)
         running.check()
-        version = self._publish(running, declared, progress, plan, written)
-        return _result("full" if plan.is_full else "incremental", running, plan, version)
+        return _result(one, self._publish(one, outcome), outcome.written)
 
-    def _evaluate(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        plan: RefreshPlan,
-        request: RefreshRequest,
-    ) -> ViewFragments:
-        running.begin_stage()
-        if declared.view.kind is ViewKind.UDTF:
-            written = self._run_table_function(running, declared, plan, request)
-        elif plan.work:
-            written = self._write_rows(running, declared, plan, request)
-        else:
-            written = ViewFragments((), 0)
-        running.progress = replace(
-            running.progress, done=plan.rows, computed=plan.rows, written=written.rows, commits=1
+    def _check_policy(self, one: _Refresh, policy: RefreshPolicy) -> None:
+        """The first filling of a view is not what anybody wants to be spared."""
+        is_first = any(source.is_new for source in one.progress.sources)
+        if policy is RefreshPolicy.INCREMENTAL and one.plan.is_full and not is_first:
+            raise RefreshWouldBeFull(one.declared.table.ident, one.plan.reason)
+
+    def _make(self, one: _Refresh, *, is_suspect: bool) -> _Outcome:
+        if one.request.output_limit is not None:
+            return self._make_capped(one, one.request.output_limit, is_suspect=is_suspect)
+        declared, plan = one.declared, one.plan
+        there = self._sources.snapshot(declared.table, None)
+        target = self._evaluator.target(declared, there, one.request.max_rows_per_fragment)
+        how = replace(evaluation_of(declared, one.request), is_suspect=is_suspect)
+        written = self._evaluator.evaluate(one.running, declared, one.progress, plan, target, how)
+        wanted = None if plan.is_full else plan.keys if plan.keys is not None else plan.stale
+        rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, wanted)
+        removed = rows.all_rows() - written.kept - rows.rows_of(written.skipped)
+        self._count(one, written, plan.rows)
+        return _Outcome(there.version, written, removed, covered_after(one.progress, None, None))
+
+    def _make_capped(self, one: _Refresh, limit: int, *, is_suspect: bool) -> _Outcome:
+        """As much as is shown, and no more than is needed for that."""
+        declared, source = one.declared, one.progress.first
+        there = self._sources.snapshot(declared.table, None)
+        target = self._evaluator.target(declared, there, one.request.max_rows_per_fragment)
+        rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, None)
+        kept = BitMap64() if one.plan.is_full else source.kept
+        cap = output_cap(limit, kept, rows)
+        how = replace(evaluation_of(declared, one.request), cap=cap, is_suspect=is_suspect)
+        written = self._evaluator.evaluate(one.running, declared, one.progress, one.plan, target, how)
+        trim = trimmed(cap, written.made or (cap.kept[:0], cap.counts[:0]), rows)
+        made_anew = rows.rows_of(None if one.plan.is_full else source.coverage.held - kept)
+        # Of rows that were skipped nothing stays: it would count for others.
+        removed = (made_anew - written.kept) | trim.removed
+        self._count(one, written, one.plan.rows)
+        return _Outcome(there.version, written, removed, _capped_coverage(one.progress, trim, written))
+
+    def _count(self, one: _Refresh, written: WrittenRows, rows: int) -> None:
+        one.running.progress = replace(
+            one.running.progress,
+            done=rows,
+            computed=rows,
+            written=written.rows,
+            skipped=len(written.failures),
         )
-        return written
 
-    def _write_rows(
-        self, running: RunningJob, declared: DeclaredView, plan: RefreshPlan, request: RefreshRequest
-    ) -> ViewFragments:
-        query = declared.view.query
-        stage = WriteViewRows(
-            job_id=running.job.job_id,
-            source_location=declared.source.data_location,
-            source_version=plan.source_version,
-            view_location=declared.table.data_location,
-            output=self._output(declared),
-            work=plan.work,
-            calls=declared.calls,
-            columns=query.columns or {},
-            filter=query.filter,
-            max_rows_per_fragment=request.max_rows_per_fragment,
-            parallelism=request.concurrency,
-        )
-        return self._executor.write_view_rows(stage, running)
-
-    def _run_table_function(
-        self, running: RunningJob, declared: DeclaredView, plan: RefreshPlan, request: RefreshRequest
-    ) -> ViewFragments:
-        view, query = declared.view, declared.view.query
-        partitions: Sequence[str | None] = (None,)
-        if view.partition_by is not None:
-            partitions = self._sources.partitions(
-                declared.source, plan.source_version, view.partition_by, query.filter
-            )
-        stage = RunTableFunction(
-            job_id=running.job.job_id,
-            source_location=declared.source.data_location,
-            source_version=plan.source_version,
-            view_location=declared.table.data_location,
-            output=self._output(declared),
-            call=declared.calls[0],
-            columns=query.columns or {},
-            filter=query.filter,
-            limit=query.limit,
-            offset=query.offset,
-            partitions=tuple(partitions),
-            max_rows_per_fragment=request.max_rows_per_fragment,
-            parallelism=request.concurrency,
-        )
-        return self._executor.run_table_function(stage, running)
-
-    def _output(self, declared: DeclaredView) -> pa.Schema:
-        view = declared.view
-        if view.output is not None:
-            return view.output
-        function = declared.calls[0].function if declared.calls else None
-        return view_output(view.kind, self._sources.project(declared.source, view.query), function)
-
-    def _publish(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        progress: ViewProgress,
-        plan: RefreshPlan,
-        written: ViewFragments,
-    ) -> int:
-        covered = covered_after(plan, progress)
+    def _publish(self, one: _Refresh, outcome: _Outcome) -> int:
+        """One commit for rows, removals and bookkeeping; none if the rows are what they were."""
+        if not outcome.written.fragments and not outcome.removed:
+            self._settle(one, outcome.coverage, outcome.written)
+            return outcome.base
+        one.running.progress = replace(one.running.progress, commits=1)
 
         def effect(catalog: CatalogTransaction, version: int) -> None:
             tx = job_transaction(catalog)
-            epoch = running.lease.epoch
-            rows = plan.stale.serialize()
-            running.record(
-                tx, Part(running.job.job_id, f"e{epoch}", epoch, declared.table.table_id, version, rows)
-            )
-            tx.coverage.put(declared.view.view_id, covered)
+            running, epoch = one.running, one.running.lease.epoch
+            rows = outcome.removed.serialize()
+            table_id = one.declared.table.table_id
+            running.record(tx, Part(running.job.job_id, f"e{epoch}", epoch, table_id, version, rows))
+            published = tuple(replace(each, published=version) for each in outcome.coverage)
+            self._remember(tx, one, published, outcome.written)
 
-        stale = None if plan.is_full else plan.stale
-        return self._publisher.update_view(declared.table, written, stale, effect)
+        return self._publisher.update_view(
+            one.declared.table, outcome.base, outcome.written, outcome.removed, effect
+        )
 
     def _settle(
-        self, running: RunningJob, declared: DeclaredView, progress: ViewProgress, plan: RefreshPlan
+        self, one: _Refresh, coverage: tuple[Coverage, ...], written: WrittenRows | None = None
     ) -> None:
-        """Nothing changed: only remembers up to which version that is known."""
+        """Nothing to publish: only remembers up to which versions that is known."""
+        sources = one.progress.sources
+        is_known = all(
+            before.coverage.revision
+            and (before.coverage.watermark, before.coverage.held) == (after.watermark, after.held)
+            for before, after in zip(sources, coverage, strict=True)
+        )
+        if is_known and written is None:
+            return
+        kept = tuple(
+            replace(after, published=before.coverage.published)
+            for before, after in zip(sources, coverage, strict=True)
+        )
+        with self._store.transaction() as tx:
+            tx.leases.check(one.running.lease)
+            self._remember(tx, one, kept, written or WrittenRows())
+
+    def _remember(
+        self, tx: JobTransaction, one: _Refresh, coverage: Sequence[Coverage], written: WrittenRows
+    ) -> None:
+        view = one.declared.view
+        for place, (source, each) in enumerate(zip(view.sources, coverage, strict=True)):
+            tx.coverage.put(source_subject(view.view_id, source.table_id, place), each)
+        errors = [_error(one.running, one.declared, f, skipped=True) for f in written.failures]
+        tx.errors.settle(view.view_id, _done(one), errors)
+
+    def _note_errors(
+        self, running: RunningJob, declared: DeclaredView, failures: Sequence[RowFailure]
+    ) -> None:
+        errors = [_error(running, declared, f, skipped=False) for f in failures if f.row_id is not None]
         with self._store.transaction() as tx:
             tx.leases.check(running.lease)
-            if progress.coverage.watermark != plan.source_version:
-                tx.coverage.put(declared.view.view_id, covered_after(plan, progress))
+            tx.errors.settle(declared.view.view_id, BitMap64(), errors)
 
 
-def _result(mode: str, running: RunningJob, plan: RefreshPlan, version: int) -> dict[str, Any]:
+def _error(running: RunningJob, declared: DeclaredView, failure: RowFailure, *, skipped: bool) -> RowError:
+    view = declared.view
+    return RowError(view.view_id, view.digest, running.job.job_id, failure, is_skipped=skipped)
+
+
+def _done(one: _Refresh) -> BitMap64 | None:
+    """What was made anew, or is gone: errors of before do not count for it any more; None: everything."""
+    if one.plan.is_full:
+        return None
+    if one.plan.keys is not None:
+        return one.plan.keys
+    source = one.progress.first
+    return (source.live | source.before) - source.kept
+
+
+def _capped_coverage(progress: ViewProgress, trim: Trimmed, written: WrittenRows) -> tuple[Coverage, ...]:
+    covered = trim.covered | (written.covered or BitMap64())
+    return covered_after(progress, covered, written.cut if trim.cut is None else trim.cut)
+
+
+def _result(one: _Refresh, version: int, written: WrittenRows | None = None) -> dict[str, Any]:
+    plan, progress = one.plan, one.running.progress
     return {
-        "mode": mode,
-        "reason": plan.reason,
-        "rows_written": running.progress.written,
-        "rows_computed": running.progress.computed,
-        "rows_reused": plan.rows_reused,
-        "rows_replaced": plan.rows_replaced,
-        "rows_removed": plan.rows_removed,
-        "source_version": plan.source_version,
+        **plan.summary(),
+        "rows_written": progress.written,
+        "rows_computed": progress.computed,
+        "rows_skipped": progress.skipped,
+        "rows_kept": 0 if written is None else len(written.kept),
         "version": version,
     }

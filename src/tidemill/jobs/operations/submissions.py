@@ -23,9 +23,12 @@ from tidemill.jobs.model.jobs import (
     JobRequest,
     PreviewRequest,
     RefreshRequest,
+    VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
+from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
+from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.ports import JobStore, SourceTables
 
 
@@ -37,6 +40,7 @@ class JobOperations:
         versions: VersionOperations,
         sources: SourceTables,
         assessor: Assessor,
+        views: ViewAssessor,
         clusters: Clusters,
         bell: Callable[[], None],
     ) -> None:
@@ -45,6 +49,7 @@ class JobOperations:
         self._versions = versions
         self._sources = sources
         self._assessor = assessor
+        self._views = views
         self._clusters = clusters
         self._bell = bell
 
@@ -67,11 +72,18 @@ class JobOperations:
     def submit_refresh(
         self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
     ) -> Job:
-        self._authorizer.require(caller, Permission.COMPUTE, ident)
-        declared = self._assessor.get_view(self._table(ident))
-        self._check_version(declared.source, request.source_version, "src_version")
+        declared = self._declared_view(caller, ident, request.cluster)
+        check_refresh(declared, request, self._versions)
         subject_id = declared.view.view_id
         return self._submit(caller, declared.table, JobKind.REFRESH, subject_id, request, idempotency_key)
+
+    def submit_verify(
+        self, caller: Caller, ident: TableIdent, request: VerifyRequest, idempotency_key: str | None
+    ) -> Job:
+        """A verification stands in nobody's way, so it is a subject of its own."""
+        declared = self._declared_view(caller, ident, request.cluster)
+        subject_id = uuid5(declared.view.view_id, idempotency_key or str(uuid4()))
+        return self._submit(caller, declared.table, JobKind.VERIFY, subject_id, request, idempotency_key)
 
     def submit_index(
         self, caller: Caller, table: Table, request: IndexRequest, idempotency_key: str | None
@@ -144,14 +156,19 @@ class JobOperations:
             self._sources.check_where(declared.table, request.where)
         return declared
 
+    def _declared_view(self, caller: Caller, ident: TableIdent, cluster: str | None) -> DeclaredView:
+        self._authorizer.require(caller, Permission.COMPUTE, ident)
+        self._clusters.check(cluster)
+        return self._views.get_view(self._table(ident))
+
     def _table(self, ident: TableIdent) -> Table:
         with self._store.transaction() as tx:
             return tx.tables.get(ident)
 
     def _cluster_of(self, request: JobRequest) -> str:
-        if isinstance(request, BackfillRequest | PreviewRequest):
-            return self._clusters.check(request.cluster)
-        return DEFAULT_CLUSTER
+        if isinstance(request, IndexRequest):
+            return DEFAULT_CLUSTER
+        return self._clusters.check(request.cluster)
 
     def _check_version(self, table: Table, version: int | None, field: str) -> None:
         if version is not None and self._versions.find(table, version) is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Final
 
@@ -67,3 +68,25 @@ def _piece_size(work: Sequence[FragmentWork], at_once: int) -> int | None:
 
 def _frozen(shares: Sequence[Sequence[FragmentWork]]) -> tuple[tuple[FragmentWork, ...], ...]:
     return tuple(tuple(share) for share in shares)
+
+
+def view_tasks(
+    work: Sequence[FragmentWork],
+    rows: Mapping[int, BitMap64],
+    size: int | None,
+    slots: int,
+    *,
+    is_costly: bool,
+) -> tuple[tuple[FragmentWork, ...], ...]:
+    """Tasks of a view's source: of at most so many rows, or enough of them for all slots.
+
+    Fragments are cut for costly rows only; `rows` are those of whole fragments, for when they are.
+    """
+    most = size or (_piece_size(work, slots) if is_costly else None)
+    if most is None:
+        return _frozen(share_out(work, slots * TASKS_PER_SLOT))
+    listed = [item if item.rows is not None else replace(item, rows=rows[item.fragment_id]) for item in work]
+    pieces = [piece for item in listed for piece in cut(item, most)]
+    if size is not None:
+        return tuple((piece,) for piece in pieces)
+    return _frozen(share_out(pieces, slots * TASKS_PER_SLOT))
