@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
@@ -17,14 +17,12 @@ from tidemill.jobs.model.derived import (
     ColumnOutput,
     ComputedColumn,
     MaterializedView,
-    SourceQuery,
-    ViewColumn,
-    ViewKind,
     subject_of,
 )
 from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.schema import computed_columns, materialized_views
+from tidemill.store.schema import computed_columns, materialized_views, view_sources
 from tidemill.store.subjects import branches_of, forget_subjects
+from tidemill.store.view_rows import source_values, view_of, view_values
 
 
 class SqlDerivedRepository:
@@ -74,38 +72,39 @@ class SqlDerivedRepository:
             )
 
     def add_view(self, view: MaterializedView) -> None:
-        row = {
-            "view_id": view.view_id,
-            "source_id": view.source_id,
-            "kind": view.kind,
-            "query": asdict(view.query),
-            "raw_query": view.raw_query,
-            "digest": view.digest,
-            "function_digest": view.function_digest,
-            "inputs": list(view.inputs),
-            "has_auto_refresh": view.has_auto_refresh,
-            "output": None if view.output is None else view.output.serialize().to_pybytes(),
-            "columns": [asdict(column) for column in view.columns],
-            "partition_by": view.partition_by,
-        }
-        self._insert(materialized_views, row, view.view_id, f"View {view.view_id} is defined already")
+        values, sources = view_values(view), source_values(view)
+        self._insert(materialized_views, values, view.view_id, f"View {view.view_id} is defined already")
+        if sources:
+            self._connection.execute(insert(view_sources), sources)
 
     def find_view(self, view_id: UUID) -> MaterializedView | None:
-        query = select(materialized_views).where(materialized_views.c.view_id == view_id)
-        row = self._connection.execute(query).first()
-        return None if row is None else _view(row)
+        return next(iter(self._views(materialized_views.c.view_id == view_id)), None)
 
     def list_views(self) -> Sequence[MaterializedView]:
-        query = select(materialized_views).order_by(materialized_views.c.view_id)
-        return [_view(row) for row in self._connection.execute(query)]
+        return self._views(true())
 
     def list_views_of(self, source_id: UUID) -> Sequence[MaterializedView]:
+        readers = select(view_sources.c.view_id).where(view_sources.c.source_id == source_id)
+        return self._views(materialized_views.c.view_id.in_(readers))
+
+    def list_auto_views(self) -> Sequence[MaterializedView]:
+        return self._views(materialized_views.c.has_auto_refresh)
+
+    def _views(self, wanted: ColumnElement[bool]) -> list[MaterializedView]:
+        """By id. One statement reads views and sources: others may change them between two."""
         query = (
-            select(materialized_views)
-            .where(materialized_views.c.source_id == source_id)
-            .order_by(materialized_views.c.view_id)
+            select(
+                materialized_views,
+                view_sources.c.source_id,
+                view_sources.c.levels,
+                view_sources.c.source_columns,
+            )
+            .outerjoin(view_sources, materialized_views.c.view_id == view_sources.c.view_id)
+            .where(wanted)
+            .order_by(materialized_views.c.view_id, view_sources.c.place)
         )
-        return [_view(row) for row in self._connection.execute(query)]
+        grouped = groupby(self._connection.execute(query), lambda row: row.view_id)
+        return [view_of(list(rows)) for _, rows in grouped]
 
     def _update_column(self, column: ComputedColumn) -> None:
         self._connection.execute(
@@ -155,30 +154,4 @@ def _renamed(column: ComputedColumn, name: str, new_name: str) -> ComputedColumn
         siblings=tuple(
             replace(output, name=new_name) if output.name == name else output for output in column.siblings
         ),
-    )
-
-
-def _view(row: Row[Any]) -> MaterializedView:
-    query = row.query
-    return MaterializedView(
-        view_id=row.view_id,
-        source_id=row.source_id,
-        kind=ViewKind(row.kind),
-        query=SourceQuery(
-            source=tuple(query["source"]),
-            columns=query["columns"],
-            filter=query["filter"],
-            limit=query.get("limit"),
-            offset=query.get("offset"),
-        ),
-        raw_query=row.raw_query,
-        digest=row.digest,
-        function_digest=row.function_digest,
-        inputs=tuple(row.inputs),
-        has_auto_refresh=row.has_auto_refresh,
-        output=None if row.output is None else pa.ipc.read_schema(pa.py_buffer(row.output)),
-        columns=tuple(
-            ViewColumn(made["name"], made["function_digest"], tuple(made["inputs"])) for made in row.columns
-        ),
-        partition_by=row.partition_by,
     )

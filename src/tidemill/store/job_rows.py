@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     Failure,
@@ -21,18 +21,21 @@ from tidemill.jobs.model.jobs import (
     Progress,
     RefreshRequest,
     RowSelection,
+    VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.store.columns import DatabaseTime
 from tidemill.store.environments import environment_of
+from tidemill.store.policies import error_policy_of
 
-ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure | ErrorPolicy)
+ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure)
 
 REQUESTS: Final[Mapping[JobKind, type[JobRequest]]] = {
     JobKind.BACKFILL: BackfillRequest,
     JobKind.REFRESH: RefreshRequest,
     JobKind.INDEX: IndexRequest,
     JobKind.PREVIEW: PreviewRequest,
+    JobKind.VERIFY: VerifyRequest,
 }
 
 
@@ -111,11 +114,6 @@ def _request(kind: type[JobRequest], stored: Mapping[str, Any]) -> JobRequest:
     return _value(kind, {**stored, **nested})
 
 
-def _error_policy(stored: Mapping[str, Any]) -> ErrorPolicy:
-    policy = _value(ErrorPolicy, stored)
-    return replace(policy, action=ErrorAction(policy.action), retry_on=tuple(policy.retry_on))
-
-
 def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:
     # A newer server may have written fields that this code does not know yet.
     known = {field.name for field in fields(kind)}
@@ -125,6 +123,7 @@ def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:
 NESTED: Final[Mapping[str, Callable[[Any], object]]] = {
     "only": RowSelection,
     "environment": environment_of,
-    "on_error": _error_policy,
+    "on_error": error_policy_of,
+    "policy": RefreshPolicy,
 }
 """Fields of requests that JSON alone does not bring back as they were."""

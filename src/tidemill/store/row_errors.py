@@ -23,10 +23,10 @@ class SqlRowErrorLedger:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def settle(self, subject_id: UUID, done: BitMap64, errors: Sequence[RowError]) -> None:
+    def settle(self, subject_id: UUID, done: BitMap64 | None, errors: Sequence[RowError]) -> None:
         # What failed on no row in particular belongs to the job alone.
         noted = {error.failure.row_id: error for error in errors if error.failure.row_id is not None}
-        self._forget(subject_id, done | BitMap64(noted))
+        self._forget(subject_id, None if done is None else done | BitMap64(noted))
         if not noted:
             return
         try:
@@ -64,10 +64,10 @@ class SqlRowErrorLedger:
             query = query.where(rows.c.job_id == job_id)
         return [_error(row) for row in self._connection.execute(query)]
 
-    def _forget(self, subject_id: UUID, settled: BitMap64) -> None:
+    def _forget(self, subject_id: UUID, settled: BitMap64 | None) -> None:
         """There are few errors and may be millions of settled rows, so that the errors are looked through."""
         known = self._connection.scalars(select(rows.c.row_id).where(rows.c.subject_id == subject_id))
-        gone = [row_id for row_id in known if row_id in settled]
+        gone = [row_id for row_id in known if settled is None or row_id in settled]
         for start in range(0, len(gone), CHUNK):
             self._connection.execute(
                 delete(rows).where(

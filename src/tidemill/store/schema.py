@@ -83,7 +83,6 @@ materialized_views: Final = Table(
     "materialized_views",
     metadata,
     Column("view_id", Uuid, primary_key=True),
-    Column("source_id", Uuid, nullable=False),
     Column("kind", Text, nullable=False),
     Column("query", JsonText, nullable=False),
     Column("raw_query", Text, nullable=False),
@@ -94,6 +93,21 @@ materialized_views: Final = Table(
     Column("output", LargeBinary),
     Column("columns", JsonText, nullable=False),
     Column("partition_by", Text),
+    Column("partition_index", Text),
+    Column("statement", Text),
+    Column("policy", Text, nullable=False),
+    Column("on_error", JsonText, nullable=False),
+    Column("environment", JsonText, nullable=False),
+)
+
+view_sources: Final = Table(
+    "view_sources",
+    metadata,
+    Column("view_id", Uuid, primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("source_id", Uuid, nullable=False),
+    Column("levels", JsonText, nullable=False),
+    Column("source_columns", JsonText, nullable=False),
 )
 
 coverage: Final = Table(

@@ -1,21 +1,35 @@
-"""What is kept under the subjects of a table: coverage and errors of its columns, on each branch."""
+"""What is kept under the subjects of a table: coverage and errors of its columns and of views."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Row, delete, select
 
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.jobs.model.derived import subject_of
-from tidemill.store.schema import computed_columns, coverage, row_errors, table_versions
+from tidemill.jobs.model.derived import source_subject, subject_of
+from tidemill.store.schema import computed_columns, coverage, row_errors, table_versions, view_sources
 
 
 def column_subjects(connection: Connection, table_id: UUID, branch: str) -> list[UUID]:
     """Of all columns of the table on one branch."""
     query = select(computed_columns.c.column_id).where(computed_columns.c.table_id == table_id)
     return [subject_of(column_id, branch) for column_id in connection.scalars(query)]
+
+
+def view_subjects(connection: Connection, view_id: UUID) -> list[UUID]:
+    """Of a view, for all its sources; those of any other table are none that something is kept under."""
+    query = select(view_sources).where(view_sources.c.view_id == view_id)
+    further = [_subject(row) for row in connection.execute(query)]
+    return [view_id, *(subject for subject in further if subject != view_id)]
+
+
+def reader_subjects(connection: Connection, source_id: UUID) -> list[UUID]:
+    """Of every view that has the table among its sources, for that source."""
+    query = select(view_sources).where(view_sources.c.source_id == source_id)
+    return [_subject(row) for row in connection.execute(query)]
 
 
 def branches_of(connection: Connection, table_id: UUID) -> Sequence[str]:
@@ -28,3 +42,7 @@ def forget_subjects(connection: Connection, subjects: Iterable[UUID]) -> None:
     forgotten = list(subjects)
     for kept in (coverage, row_errors):
         connection.execute(delete(kept).where(kept.c.subject_id.in_(forgotten)))
+
+
+def _subject(row: Row[Any]) -> UUID:
+    return source_subject(row.view_id, row.source_id, row.place)

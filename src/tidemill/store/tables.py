@@ -42,7 +42,7 @@ from tidemill.store.schema import (
     table_versions,
     tables,
 )
-from tidemill.store.subjects import branches_of, column_subjects, forget_subjects
+from tidemill.store.subjects import branches_of, column_subjects, forget_subjects, view_subjects
 
 
 class SqlTableRepository:
@@ -191,7 +191,7 @@ class SqlTableRepository:
             select(tables.c.table_id).where(tables.c.table_id == table_id).with_for_update()
         )
         self._cancel_jobs(table_id)
-        forget_subjects(self._connection, [table_id])
+        forget_subjects(self._connection, view_subjects(self._connection, table_id))
         for branch in branches_of(self._connection, table_id):
             forget_subjects(self._connection, column_subjects(self._connection, table_id, branch))
         self._connection.execute(delete(computed_columns).where(computed_columns.c.table_id == table_id))

@@ -30,8 +30,8 @@ from tidemill.errors import InvalidInput
 from tidemill.store.columns import MAX_BIGINT
 from tidemill.store.faults import refusable
 from tidemill.store.prepared import Prepared
-from tidemill.store.schema import coverage, materialized_views, row_errors, table_versions
-from tidemill.store.subjects import column_subjects, forget_subjects
+from tidemill.store.schema import coverage, row_errors, table_versions
+from tidemill.store.subjects import column_subjects, forget_subjects, reader_subjects, view_subjects
 from tidemill.store.tables import SqlTableRepository
 
 ON_BRANCH: Final = and_(
@@ -121,9 +121,11 @@ class SqlVersionRepository:
         columns = coverage.c.subject_id.in_(column_subjects(self._connection, table_id, branch))
         self._forget(columns, or_(coverage.c.watermark >= version, coverage.c.published >= version))
         if branch == MAIN_BRANCH:
-            views = select(materialized_views.c.view_id).where(materialized_views.c.source_id == table_id)
+            readers = coverage.c.subject_id.in_(reader_subjects(self._connection, table_id))
             # Their results are in versions of their own.
-            self._forget(coverage.c.subject_id.in_(views), coverage.c.watermark >= version)
+            self._forget(readers, coverage.c.watermark >= version)
+            own = coverage.c.subject_id.in_(view_subjects(self._connection, table_id))
+            self._forget(own, coverage.c.published >= version)
 
     def _forget(self, *conditions: ColumnElement[bool]) -> None:
         forgotten = delete(coverage).where(*conditions).returning(coverage.c.subject_id, coverage.c.digest)

@@ -15,6 +15,7 @@ from tidemill.store.migrations import (
     m0003_execution,
     m0004_secrets_and_queries,
     m0005_functions_at_work,
+    m0006_views,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -26,6 +27,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0003_execution.upgrade,
     m0004_secrets_and_queries.upgrade,
     m0005_functions_at_work.upgrade,
+    m0006_views.upgrade,
 )
 """In order; the first is number 1. A released one never changes."""
 

@@ -1,0 +1,93 @@
+"""Materialized views to rows and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Row
+
+from tidemill.catalog.model.environments import OWN_ENVIRONMENT
+from tidemill.jobs.model.derived import (
+    MaterializedView,
+    RefreshPolicy,
+    SourceQuery,
+    ViewColumn,
+    ViewKind,
+    ViewSource,
+)
+from tidemill.store.environments import environment_of
+from tidemill.store.policies import error_policy_of
+
+
+def view_values(view: MaterializedView) -> dict[str, Any]:
+    return {
+        "view_id": view.view_id,
+        "kind": view.kind,
+        "query": asdict(view.query),
+        "raw_query": view.raw_query,
+        "digest": view.digest,
+        "function_digest": view.function_digest,
+        "inputs": list(view.inputs),
+        "has_auto_refresh": view.has_auto_refresh,
+        "output": None if view.output is None else view.output.serialize().to_pybytes(),
+        "columns": [asdict(column) for column in view.columns],
+        "partition_by": view.partition_by,
+        "partition_index": view.partition_index,
+        "statement": view.statement,
+        "policy": view.policy,
+        "on_error": asdict(view.on_error),
+        "environment": asdict(view.environment),
+    }
+
+
+def source_values(view: MaterializedView) -> list[dict[str, Any]]:
+    return [
+        {
+            "view_id": view.view_id,
+            "place": place,
+            "source_id": source.table_id,
+            "levels": list(source.levels),
+            "source_columns": list(source.columns),
+        }
+        for place, source in enumerate(view.sources)
+    ]
+
+
+def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
+    """A view from its row joined with each of its sources, in their order."""
+    row, query = rows[0], rows[0].query
+    return MaterializedView(
+        view_id=row.view_id,
+        sources=tuple(
+            ViewSource(joined.source_id, tuple(joined.levels), tuple(joined.source_columns))
+            for joined in rows
+            if joined.source_id is not None
+        ),
+        kind=ViewKind(row.kind),
+        query=SourceQuery(
+            source=tuple(query["source"]),
+            columns=query["columns"],
+            filter=query["filter"],
+            limit=query.get("limit"),
+            offset=query.get("offset"),
+        ),
+        raw_query=row.raw_query,
+        digest=row.digest,
+        function_digest=row.function_digest,
+        inputs=tuple(row.inputs),
+        has_auto_refresh=row.has_auto_refresh,
+        output=None if row.output is None else pa.ipc.read_schema(pa.py_buffer(row.output)),
+        columns=tuple(
+            ViewColumn(made["name"], made["function_digest"], tuple(made["inputs"])) for made in row.columns
+        ),
+        partition_by=row.partition_by,
+        partition_index=row.partition_index,
+        statement=row.statement,
+        policy=RefreshPolicy(row.policy),
+        on_error=error_policy_of(row.on_error),
+        # Views from before environments were kept have an empty object.
+        environment=environment_of(row.environment) if row.environment else OWN_ENVIRONMENT,
+    )
