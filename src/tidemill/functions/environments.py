@@ -55,6 +55,29 @@ def site_packages(environment: Environment, root: str) -> Path | None:
     return folder
 
 
+@contextmanager
+def activated(environment: Environment, root: str) -> Iterator[None]:
+    """This process with the environment's packages and variables, for what cannot have one of its own.
+
+    What is imported meanwhile stays imported.
+    """
+    packages = site_packages(environment, root)
+    variables = os.environ  # noqa: TID251  # those of the function, for as long as it is called here
+    before = {name: variables.get(name) for name in environment.variables}
+    path = list(sys.path)
+    variables.update(environment.variables)
+    sys.path[:0] = [] if packages is None else [str(packages)]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, value in before.items():
+            if value is None:
+                variables.pop(name, None)
+            else:
+                variables[name] = value
+
+
 def missing_packages(requirements: Sequence[str]) -> tuple[str, ...]:
     """Those that this Python does not have, or has in another version; raises FunctionRaised."""
     try:

@@ -54,7 +54,7 @@ def _limited(call: Callable[..., Any], seconds: float, *given: Any) -> Any:
 
 def _with_alarm(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]) -> Any:
     def ring(number: int, frame: FrameType | None) -> None:
-        raise _too_long(seconds)
+        raise too_long(seconds)
 
     before = signal.signal(signal.SIGALRM, ring)
     others = signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -82,9 +82,9 @@ def _with_patience(call: Callable[..., Any], seconds: float, given: tuple[Any, .
     if raised:
         raise raised[0]
     if not outcome:
-        raise _too_long(seconds)
+        raise too_long(seconds)
     return outcome[0]
 
 
-def _too_long(seconds: float) -> TimeoutError:
+def too_long(seconds: float) -> TimeoutError:
     return TimeoutError(f"the call took longer than {seconds:g} s")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
 from tidemill.functions.chunk_calls import as_table
 from tidemill.functions.failures import RAISED, failed
+from tidemill.functions.limits import limited, too_long
 from tidemill.functions.opening import open_function
+
+NO_MORE: Final = object()
+# A limit of no time at all would be none.
+SHORTEST: Final = 0.001
 
 
 def yielded_batches(function: Function, source: Any, output: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -20,7 +26,23 @@ def yielded_batches(function: Function, source: Any, output: pa.Schema) -> Itera
     except RAISED as error:
         raise failed(error, f"{function.name} cannot be opened: ") from error
     try:
-        for answer in call(source):
+        for answer in _within(limited(call, function.timeout_seconds)(source), function.timeout_seconds):
             yield from as_table(answer, output).to_batches()
     except RAISED as error:
         raise failed(error) from error
+
+
+def _within(answers: Iterable[Any], seconds: float | None) -> Iterator[Any]:
+    """A generator does its work while it is read; what becomes of its answers meanwhile does not count."""
+    rest, spent = iter(answers), 0.0
+    while True:
+        began_at = time.monotonic()
+        try:
+            answer = limited(next, None if seconds is None else max(seconds - spent, SHORTEST))(rest, NO_MORE)
+        finally:
+            spent += time.monotonic() - began_at
+            if seconds is not None and spent > seconds:
+                raise too_long(seconds)
+        if answer is NO_MORE:
+            return
+        yield answer

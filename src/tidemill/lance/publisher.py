@@ -7,24 +7,27 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import DataFile, FragmentMetadata
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
-from tidemill.jobs.model.coverage import row_set
-from tidemill.jobs.model.derived import SOURCE_ROW_ID
-from tidemill.jobs.model.stages import ColumnFile, Published, ViewFragments
-from tidemill.lance.changes import field_ids, files_of
+from tidemill.jobs.model.coverage import Watched, key_mask, row_set
+from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
+from tidemill.jobs.stage_errors import ViewRowsChanged
+from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.conflicts import pause
 from tidemill.lance.data import LanceTableData, is_retryable, translated
 from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.row_ids import with_deletions
 
 ATTEMPTS: Final = 60
+# A row's address is its fragment's number and its offset there.
+FRAGMENT_SHIFT: Final = np.uint64(32)
+OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
 
 
 class LancePublisher:
@@ -59,14 +62,15 @@ class LancePublisher:
         raise _too_busy(table)
 
     def update_view(
-        self, view: Table, written: ViewFragments, stale: BitMap64 | None, also: TransactionEffect
+        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, also: TransactionEffect
     ) -> int:
         new = [FragmentMetadata.from_json(text) for text in written.fragments]
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(view, None)
-            updated, removed = _without(dataset, stale)
+            _check_untouched(view, dataset, base, written)
+            updated, gone = _without(dataset, view.data_location, removed)
             operation = LanceOperation.Update(
-                removed_fragment_ids=removed, updated_fragments=updated, new_fragments=new
+                removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new
             )
             version = self._try(view, dataset, operation, also)
             if version is not None:
@@ -149,31 +153,38 @@ def _is_race(error: Exception) -> bool:
     return any(words in text for words in ("concurrent", "Commit conflict", "does not exist", "was removed"))
 
 
-def _without(dataset: LanceDataset, stale: BitMap64 | None) -> tuple[list[FragmentMetadata], list[int]]:
+def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: WrittenRows) -> None:
+    """Rows that get other values keep what others wrote beside them: that has to be what it was."""
+    if dataset.version == base or not written.moved:
+        return
+    changes = find_changes(dataset, base, Watched(tuple(dataset.schema.names)))
+    if changes.is_total or not changes.updated.isdisjoint(written.moved):
+        raise ViewRowsChanged(view.ident)
+
+
+def _without(
+    dataset: LanceDataset, location: str, removed: BitMap64
+) -> tuple[list[FragmentMetadata], list[int]]:
     """The fragments that lose rows, and those that lose all of them."""
     updated: list[FragmentMetadata] = []
-    removed: list[int] = []
-    if stale is None:
-        return updated, [fragment.fragment_id for fragment in dataset.get_fragments()]
-    if not stale:
-        return updated, removed
+    gone: list[int] = []
+    if not removed:
+        return updated, gone
+    rows = dataset.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+    is_removed = key_mask(rows["_rowid"].to_numpy(), removed)
+    addresses = rows["_rowaddr"].to_numpy()
+    hit = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
     for fragment in dataset.get_fragments():
-        sources = (
-            fragment.scanner(columns=[SOURCE_ROW_ID]).to_table()[SOURCE_ROW_ID].to_numpy().view("uint64")
-        )
-        hit = BitMap64() if not len(sources) else _distinct(sources) & stale
-        if not hit:
+        if fragment.fragment_id not in hit:
             continue
-        rest = fragment.delete(f"{SOURCE_ROW_ID} IN ({','.join(map(str, hit))})")
-        if rest is None:
-            removed.append(fragment.fragment_id)
-        else:
-            updated.append(rest)
-    return updated, removed
-
-
-def _distinct(sources: npt.NDArray[np.uint64]) -> BitMap64:
-    return row_set(np.unique(sources))
+        is_here = addresses >> FRAGMENT_SHIFT == fragment.fragment_id
+        left = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
+        if not len(left):
+            gone.append(fragment.fragment_id)
+            continue
+        deleted = BitMap(range(fragment.physical_rows)) - BitMap(left)
+        updated.append(with_deletions(fragment.metadata, location, dataset.version, deleted))
+    return updated, gone
 
 
 def _too_busy(table: Table) -> ConcurrentModification:

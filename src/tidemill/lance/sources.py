@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date
 from typing import Final
 
+import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import Table
-from tidemill.jobs.model.coverage import Changes, Watched
-from tidemill.jobs.model.derived import SourceQuery, path_of, quoted
-from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
+from tidemill.errors import TidemillError
+from tidemill.jobs.model.coverage import Changes, Watched, key_mask, row_set
+from tidemill.jobs.model.derived import CHILD_INDEX, SourceQuery, path_of, quoted
+from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot
+from tidemill.jobs.model.stages import Partition
+from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import find_changes
 from tidemill.lance.data import LanceTableData, translated
 from tidemill.lance.filters import check_filter
+from tidemill.lance.index_partitions import index_partitions
+from tidemill.lance.keys import key_array
 
 WORDS: Final = re.compile(r"\w+")
 
@@ -93,20 +99,52 @@ class LanceSourceTables:
             projected = scanner.projected_schema
         return pa.schema([projected.field(name) for name in query.columns or {}])
 
-    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[str]:
-        rows = self._data.open(table, version).scanner(columns=[column], filter=where).to_table()
-        name = quoted(column)
+    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[Partition]:
+        scanner = self._data.open(table, version).scanner(columns=[column], filter=where, with_row_id=True)
+        rows = scanner.to_table()
+        keys, row_ids = key_array([rows[column]]).view(np.int64), rows["_rowid"].to_numpy()
+        order = np.lexsort((row_ids, keys))
+        starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order][:1])) if len(keys) else keys[:0]
+        names = rows[column].take(pa.array(order[starts])).to_pylist()
+        parts = np.split(row_ids[order], starts[1:])
         return [
-            f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
-            for value in rows[column].unique().to_pylist()
+            Partition(int(key), f"{column} = {name}", row_set(part))
+            for key, name, part in zip(keys[order[starts]], names, parts, strict=False)
         ]
 
+    def index_partitions(self, table: Table, version: int, column: str) -> Sequence[Partition]:
+        return index_partitions(table.ident, self._old(table, version), column)
 
-def _literal(value: object) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("'", "''")
-        return f"'{escaped}'"
-    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
+    def key_hashes(self, table: Table, version: int, rows: BitMap64, columns: Sequence[str]) -> BitMap64:
+        ids = np.array(rows.to_array(), dtype=np.uint64)
+        if not len(ids):
+            return BitMap64()
+        wanted = {f"c{number}": quoted(name) for number, name in enumerate(columns)}
+        try:
+            found = self._old(table, version)._take_rows(ids, columns=wanted)
+        except (OSError, ValueError) as error:
+            raise VersionGone(table.ident, version) from error
+        return row_set(np.unique(key_array(list(found.columns))))
+
+    def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
+        dataset = self._data.open(view, version)
+        columns = [] if key is None else [key, *(n for n in (CHILD_INDEX,) if n in dataset.schema.names)]
+        rows = dataset.scanner(columns=columns, with_row_id=True).to_table()
+        row_ids = rows["_rowid"].to_numpy()
+        keys = np.zeros(len(row_ids), np.uint64) if key is None else rows[key].to_numpy().view(np.uint64)
+        if wanted is not None:
+            is_wanted = key_mask(keys, wanted)
+            rows, row_ids, keys = rows.filter(pa.array(is_wanted)), row_ids[is_wanted], keys[is_wanted]
+        places = rows[columns[1]].to_numpy() if len(columns) > 1 else row_ids
+        order = np.lexsort((places, keys))
+        return KeyedRows(row_ids[order], keys[order])
+
+    def _old(self, table: Table, version: int) -> lance.LanceDataset:
+        """The table at a version that may have been cleaned up."""
+        try:
+            return self._data.open(table, version)
+        except (OSError, ValueError, TidemillError) as error:
+            raise VersionGone(table.ident, version) from error
 
 
 def _may_name(words: set[str], column: str) -> bool:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from pyspark.sql import SparkSession
 
 from tidemill.errors import InvalidInput
 from tidemill.spark.fan_out import Task
 from tidemill.spark.session import ClassicCluster, open_session
 from tidemill.spark.target import SparkTarget
+
+T = TypeVar("T")
 
 
 class SparkCluster(Protocol):
@@ -21,6 +26,9 @@ class SparkCluster(Protocol):
 
         Raises PySparkException or Py4JJavaError when Spark could not, or was cancelled.
         """
+
+    def query(self, group: str, work: Callable[[SparkSession], T]) -> T:
+        """Does the work with the session, under the group's name; blocks, and raises as run() does."""
 
     def cancel(self, group: str) -> None:
         """Stops what runs under the group. What has not begun does not hear it: cancel until run() ends."""

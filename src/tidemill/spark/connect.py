@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from tidemill.errors import TidemillError
 from tidemill.spark.fan_out import Task, through_arrow
 from tidemill.spark.session import import_kernels
+
+T = TypeVar("T")
 
 # A server that is away for longer than about ten seconds counts as gone; Spark itself would wait ten minutes.
 RETRIES: Final = 7
@@ -41,15 +44,19 @@ class ConnectCluster:
         return self._slots
 
     def run(self, group: str, task: Task, tasks: int) -> list[bytes]:
+        return self.query(group, lambda session: through_arrow(session, task, tasks))
+
+    def query(self, group: str, work: Callable[[SparkSession], T]) -> T:
         # The server forgets sessions that nobody used for an hour.
         if not self.is_alive():
             self._session, self._is_lost = self._open(), False
         session = self._session
         session.addTag(group)
         try:
-            return through_arrow(cast(SparkSession, session), task, tasks)
-        except PySparkException as error:
-            self._is_lost = any(text in str(error) for text in SHUT_DOWN) or not self.is_alive()
+            return work(cast(SparkSession, session))
+        except (PySparkException, TidemillError) as error:
+            said = f"{error} {error.__cause__}"
+            self._is_lost = any(text in said for text in SHUT_DOWN) or not self.is_alive()
             if self._is_lost:
                 raise ConnectionLost(f"{self._url} has gone away: {error}") from error
             raise

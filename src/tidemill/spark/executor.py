@@ -24,22 +24,25 @@ from tidemill.jobs.model.stages import (
     ColumnFile,
     ComputedRows,
     FillColumn,
+    Partition,
+    RunSql,
     RunTableFunction,
-    ViewFragments,
     WriteViewRows,
+    WrittenRows,
 )
-from tidemill.jobs.planner.tasks import share_out
 from tidemill.jobs.ports import StageWatch
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
 from tidemill.spark.cluster import SparkCluster
 from tidemill.spark.fan_out import Task
 from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
-from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
+from tidemill.spark.sql_kernels import run_sql
+from tidemill.spark.table_kernels import write_table_fragments
+from tidemill.spark.view_kernels import write_view_fragments
 
 Stage = TypeVar("Stage", FillColumn, WriteViewRows, RunTableFunction)
-Item = TypeVar("Item", FragmentWork, str | None)
-Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, ViewFragments)
+Item = TypeVar("Item", FragmentWork, Partition)
+Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, WrittenRows)
 
 POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
@@ -65,17 +68,30 @@ class SparkStageExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._run_tasks(stage, compute_pieces, watch)
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
-        shares = share_out(stage.work, self._tasks(stage))
-        return _joined(self._run(stage, write_view_fragments, shares, watch, self._host))
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
+        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
+        return joined(self._run(stage, write_view_fragments, shares, watch, self._host))
 
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
-        tasks = self._tasks(stage)
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
+        tasks = stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
-        return _joined(self._run(stage, write_table_fragments, shares, watch, self._host))
+        return joined(self._run(stage, write_table_fragments, shares, watch, self._host))
 
-    def _tasks(self, stage: WriteViewRows | RunTableFunction) -> int:
-        return stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
+    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
+        scratch = StageScratch(self._scratch_root)
+        slots = stage.parallelism or self._cluster.slots
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(
+                self._cluster.query,
+                stage.job_id,
+                lambda session: run_sql(session, stage, slots, scratch.location),
+            )
+            try:
+                self._watch(running, scratch, watch, None)
+                return joined(_outcomes(running, scratch))
+            finally:
+                self._stop(running, stage.job_id)
+                scratch.remove()
 
     def _run_tasks(
         self,
@@ -84,11 +100,7 @@ class SparkStageExecutor:
         watch: StageWatch,
     ) -> list[Outcome]:
         """What may have killed a task is run in a process of its own, where it can be traced to its row."""
-        parallelism = stage.parallelism or len(stage.tasks)
-        shares = [
-            [item for task in stage.tasks[first::parallelism] for item in task]
-            for first in range(min(parallelism, len(stage.tasks)))
-        ]
+        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
         host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
         return self._run(stage, kernel, shares, watch, host)
 
@@ -105,8 +117,7 @@ class SparkStageExecutor:
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._collect, stage.job_id, task, len(shares))
             try:
-                allowed = stage.allowed_skips if isinstance(stage, FillColumn) else None
-                self._watch(running, scratch, watch, allowed)
+                self._watch(running, scratch, watch, allowed_skips(stage))
                 return _outcomes(running, scratch)
             finally:
                 self._stop(running, stage.job_id)
@@ -150,9 +161,37 @@ def check_skips(scratch: StageScratch, allowed: int | None) -> None:
         raise TooManyRowsSkipped(scratch.skipped(), allowed)
 
 
-def _joined(parts: Sequence[ViewFragments]) -> ViewFragments:
-    fragments = tuple(fragment for part in parts for fragment in part.fragments)
-    return ViewFragments(fragments, sum(part.rows for part in parts))
+def allowed_skips(stage: FillColumn | WriteViewRows | RunTableFunction) -> int | None:
+    return stage.allowed_skips if isinstance(stage, FillColumn) else stage.policy.allowed_skips
+
+
+def dealt(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
+    """The tasks in so many shares, each of which is done in one go."""
+    return [
+        [item for task in tasks[first::shares] for item in task] for first in range(min(shares, len(tasks)))
+    ]
+
+
+def joined(parts: Sequence[WrittenRows]) -> WrittenRows:
+    """What several tasks made, as one."""
+    whole = WrittenRows()
+    for part in parts:
+        is_capped = part.covered is not None
+        whole = WrittenRows(
+            fragments=whole.fragments + part.fragments,
+            rows=whole.rows + part.rows,
+            kept=whole.kept | part.kept,
+            moved=whole.moved | part.moved,
+            skipped=whole.skipped | part.skipped,
+            failures=whole.failures + part.failures,
+            covered=part.covered if is_capped else whole.covered,
+            cut=part.cut if is_capped else whole.cut,
+            made=part.made if is_capped else whole.made,
+            differences=whole.differences + part.differences,
+            missing=whole.missing + part.missing,
+            different=whole.different + part.different,
+        )
+    return whole
 
 
 def _task(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemill.spark.fan_out import FanOut, Task, through_rdd
 from tidemill.spark.target import SparkTarget
+
+T = TypeVar("T")
 
 DEFAULTS: Final = {
     "spark.python.daemon.module": "tidemill.spark.daemon",
@@ -43,6 +46,10 @@ class ClassicCluster:
     def run(self, group: str, task: Task, tasks: int) -> list[bytes]:
         self._session.sparkContext.setJobGroup(group, f"tidemill job {group}", interruptOnCancel=True)
         return self._fan_out(self._session, task, tasks)
+
+    def query(self, group: str, work: Callable[[SparkSession], T]) -> T:
+        self._session.sparkContext.setJobGroup(group, f"tidemill job {group}", interruptOnCancel=True)
+        return work(self._session)
 
     def cancel(self, group: str) -> None:
         self._session.sparkContext.cancelJobGroup(group)
@@ -82,5 +89,6 @@ def warm_up(session: SparkSession, tasks: int | None = None) -> None:
 
 
 def import_kernels(_: int) -> bytes:
-    importlib.import_module("tidemill.spark.view_kernels")
+    for name in ("tidemill.spark.view_kernels", "tidemill.spark.sql_tasks"):
+        importlib.import_module(name)
     return b""

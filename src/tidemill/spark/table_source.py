@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import lance
+import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from tidemill.jobs.model.derived import path_of
-from tidemill.spark.reading import WHOLE_BLOBS
+from tidemill.spark.reading import WHOLE_BLOBS, RowIds
+from tidemill.spark.view_reading import MATCHES, ROW_ID
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ROWS_AT_ONCE: Final = 8192
 
 
 @dataclass(frozen=True)
 class TableSource:
     """Has the reading methods of a lancedb query builder; every one of them reads anew.
 
-    What narrows it gives another source and leaves this one as it was.
+    What narrows it gives another source and leaves this one as it was. With `rows` it is made of those alone.
     """
 
     dataset: lance.LanceDataset
@@ -30,6 +35,7 @@ class TableSource:
     offset_rows: int | None
     seen: Callable[[int], None]
     has_row_id: bool = False
+    rows: BitMap64 | None = None
 
     def select(self, columns: Sequence[str] | Mapping[str, str]) -> TableSource:
         if isinstance(columns, Mapping):
@@ -58,7 +64,8 @@ class TableSource:
 
     def to_batches(self, batch_size: int | None = None, **_: Any) -> pa.RecordBatchReader:
         scanner = self._scanner(batch_size)
-        return pa.RecordBatchReader.from_batches(scanner.projected_schema, self._counted(scanner))
+        batches = scanner.to_batches() if self.rows is None else self._taken(batch_size or ROWS_AT_ONCE)
+        return pa.RecordBatchReader.from_batches(scanner.projected_schema, self._counted(batches))
 
     def to_arrow(self, **_: Any) -> pa.Table:
         return self.to_batches().read_all()
@@ -85,7 +92,29 @@ class TableSource:
             blob_handling=WHOLE_BLOBS,
         )
 
-    def _counted(self, scanner: lance.LanceScanner) -> Iterator[pa.RecordBatch]:
-        for batch in scanner.to_batches():
+    def _taken(self, size: int) -> Iterator[pa.RecordBatch]:
+        """Those of the listed rows that there are after filter, offset and limit."""
+        row_ids = np.array((self.rows or BitMap64()).to_array(), dtype=np.uint64)
+        names = [*self.columns, *([ROW_ID] if self.has_row_id else [])]
+        skipped, left = self.offset_rows or 0, self.limit_rows
+        for start in range(0, len(row_ids), size):
+            table = self._take(row_ids[start : start + size])
+            part = table.slice(skipped) if left is None else table.slice(skipped, left)
+            skipped = max(skipped - len(table), 0)
+            left = None if left is None else left - len(part)
+            yield from part.select(names).combine_chunks().to_batches()
+            if left == 0:
+                return
+
+    def _take(self, row_ids: RowIds) -> pa.Table:
+        wanted = {**self.columns, ROW_ID: ROW_ID}
+        if self.filter is None:
+            return self.dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
+        wanted[MATCHES] = self.filter
+        table = self.dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
+        return table.filter(table[MATCHES])
+
+    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
             self.seen(batch.num_rows)
             yield batch

@@ -2,152 +2,170 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import write_fragments
+from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.chunks import ChunkFunction
-from tidemill.functions.columns import CallSettings, ColumnFunction, FunctionRaised
-from tidemill.functions.hosting import FunctionHost
-from tidemill.functions.tables import yielded_batches
-from tidemill.jobs.model.coverage import member_mask
-from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID, path_of
+from tidemill.functions.chunks import Children, ChunkFunction
+from tidemill.functions.columns import CallSettings, ColumnFunction
+from tidemill.functions.hosting import FunctionHost, Isolation
+from tidemill.jobs.model.coverage import row_set
+from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
+from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import RunTableFunction, ViewFragments, WriteViewRows
-from tidemill.lance.column_files import get_fragment
-from tidemill.spark.reading import SCAN_ROWS, WHOLE_BLOBS, input_columns, scan_rows
+from tidemill.jobs.model.stages import CallPolicy, OutputCap, WriteViewRows, WrittenRows
+from tidemill.jobs.planner.output_cap import rows_fitting
+from tidemill.lance.view_writer import ViewWriter
+from tidemill.spark.reading import RowIds, input_columns
 from tidemill.spark.scratch import TaskReport
-from tidemill.spark.table_source import TableSource
+from tidemill.spark.view_reading import ViewSourceReader
 
-DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
-ROWS_PER_CALL: Final = SCAN_ROWS // 16
-
-Evaluator: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+NO_FAILURES: Final[tuple[RowFailure, ...]] = ()
 
 
-class FailureKeeper:
-    """Hands batches on and keeps what a function raised: Lance would tell it as a fault of its own."""
+@dataclass(frozen=True)
+class Made:
+    """Rows of a view, and the source rows on which a function failed; `skipped` have no rows for that."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.failure: FunctionRaised | None = None
+    rows: pa.RecordBatch
+    failures: tuple[RowFailure, ...] = NO_FAILURES
+    skipped: frozenset[int] = frozenset()
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except FunctionRaised as raised:
-            self.failure = raised
-            raise
+
+Evaluator: TypeAlias = Callable[[pa.RecordBatch], Made]
+
+
+def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
+    """What may have killed a task is run in a process of its own, where it can be traced to its row."""
+    where = replace(host, isolation=Isolation.PROCESS) if policy.is_suspect else host
+    return CallSettings(where, policy.on_error, policy.threads, policy.environment)
 
 
 def write_view_fragments(
     stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
-) -> list[ViewFragments]:
+) -> list[WrittenRows]:
     """Evaluates the view for the rows and writes what comes out as new fragments of it."""
-    with ExitStack() as functions:
-        evaluate = _evaluator(stage, CallSettings(host), functions)
-        return [_write(stage, _view_batches(stage, work, report, evaluate), report)]
+    with ExitStack() as opened:
+        evaluate = _evaluator(stage, call_settings(stage.policy, host), opened)
+        writer = opened.enter_context(ViewWriter(stage.target, _rows_of(work)))
+        task = _Task(report, writer)
+        source = ViewSourceReader(stage)
+        if stage.cap is not None:
+            return [_write_capped(stage.cap, source.in_order(work), evaluate, task)]
+        for batch in source.batches(work):
+            task.put(evaluate(batch), len(batch))
+        return [task.finish()]
 
 
-def write_table_fragments(
-    stage: RunTableFunction, partitions: Sequence[str | None], report: TaskReport, host: FunctionHost
-) -> list[ViewFragments]:
-    """Calls the table function for each of the partitions and writes what it yields.
-
-    It reads the table itself, so it is called here, whatever the host says.
-    """
-    return [_write(stage, _table_batches(stage, partition, report), report) for partition in partitions]
-
-
-def _write(
-    stage: WriteViewRows | RunTableFunction, made: Iterator[pa.RecordBatch], report: TaskReport
-) -> ViewFragments:
-    batches = FailureKeeper(made)
-    try:
-        written = write_fragments(
-            pa.RecordBatchReader.from_batches(stage.output, batches),
-            stage.view_location,
-            mode="append",
-            max_rows_per_file=stage.max_rows_per_fragment or DEFAULT_ROWS_PER_FRAGMENT,
-        )
-    except (OSError, ValueError) as error:
-        if batches.failure is not None:
-            raise batches.failure from error
-        raise
-    report.flush()
-    rows = sum(fragment.physical_rows for fragment in written)
-    return ViewFragments(tuple(json.dumps(fragment.to_json()) for fragment in written), rows)
+def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
+    """The source rows, if all of them are listed."""
+    listed = BitMap64()
+    for item in work:
+        if item.rows is None:
+            return None
+        listed |= item.rows
+    return listed
 
 
-def _view_batches(
-    stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, evaluate: Evaluator
-) -> Iterator[pa.RecordBatch]:
-    dataset = lance.dataset(stage.source_location, version=stage.source_version)
-    inputs = {
-        name: expression
-        for number, call in enumerate(stage.calls)
-        for name, expression in input_columns(call, _prefix(number)).items()
-    }
-    for fragment_work in work:
-        scanner = get_fragment(dataset, fragment_work.fragment_id).scanner(
-            columns={**inputs, **stage.columns},
-            filter=stage.filter,
-            with_row_id=True,
-            batch_size=min(scan_rows(dataset), ROWS_PER_CALL if stage.calls else SCAN_ROWS),
-            blob_handling=WHOLE_BLOBS,
-        )
-        for batch in scanner.to_batches():
-            if fragment_work.rows is not None:
-                batch = batch.filter(pa.array(member_mask(batch["_rowid"].to_numpy(), fragment_work.rows)))
-            yield evaluate(batch)
-            report.rows_done(batch.num_rows)
+class _Task:
+    """Keeps together what a task has made."""
+
+    def __init__(self, report: TaskReport, writer: ViewWriter) -> None:
+        self._report = report
+        self._writer = writer
+        self._failures: list[RowFailure] = []
+        self._skipped = BitMap64()
+
+    def put(self, made: Made, source_rows: int) -> None:
+        self._writer.put(made.rows)
+        self._failures += made.failures
+        self._skipped.update(made.skipped)
+        self._report.skipped(made.failures)
+        self._report.rows_done(source_rows)
+
+    def finish(self) -> WrittenRows:
+        written = self._writer.finish()
+        self._report.flush()
+        return replace(written, skipped=self._skipped, failures=tuple(self._failures))
 
 
-def _evaluator(stage: WriteViewRows, settings: CallSettings, functions: ExitStack) -> Evaluator:
+def _write_capped(
+    cap: OutputCap,
+    slices: Iterator[tuple[RowIds, pa.RecordBatch]],
+    evaluate: Evaluator,
+    task: _Task,
+) -> WrittenRows:
+    """Goes through source rows by their ids until there is no room for more rows."""
+    all_ids, all_counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+    cut: int | None = None
+    for ids, batch in slices:
+        made = evaluate(batch)
+        sources = made.rows.column(SOURCE_ROW_ID).to_numpy().view(np.uint64)
+        order = np.lexsort((made.rows.column(CHILD_INDEX).to_numpy(), sources))
+        ordered = sources[order]
+        counts = np.searchsorted(ordered, ids, side="right") - np.searchsorted(ordered, ids, side="left")
+        shown = rows_fitting(cap, ids, counts, int(all_counts.sum()))
+        # What is shown of a row that does not fit ends the view, so that it is the first ones of all.
+        out = np.flatnonzero(shown < counts)
+        end = int(out[0]) if len(out) else len(ids)
+        rows = int(shown[: end + 1].sum())
+        task.put(replace(made, rows=made.rows.take(pa.array(order[:rows]))), len(ids))
+        all_ids = np.concatenate([all_ids, ids[:end]])
+        all_counts = np.concatenate([all_counts, counts[:end]])
+        if len(out):
+            cut = int(ids[end]) if shown[end] else None
+            partial = (ids[end : end + 1], shown[end : end + 1])
+            made_of = np.concatenate([all_ids, partial[0]]), np.concatenate([all_counts, partial[1]])
+            return replace(task.finish(), covered=row_set(all_ids), cut=cut, made=made_of)
+    return replace(task.finish(), covered=row_set(all_ids), cut=None, made=(all_ids, all_counts))
+
+
+def _evaluator(stage: WriteViewRows, settings: CallSettings, opened: ExitStack) -> Evaluator:
     if stage.calls and stage.calls[0].function.kind is FunctionKind.CHUNKER:
-        chunks = functions.enter_context(ChunkFunction(stage.calls[0], settings))
+        chunks = opened.enter_context(ChunkFunction(stage.calls[0], settings))
         return lambda batch: _chunked(stage, batch, chunks)
+    output = stage.target.output
     columns = [
-        functions.enter_context(ColumnFunction(call, stage.output.field(call.name or "").type, settings))
+        opened.enter_context(ColumnFunction(call, output.field(call.name or "").type, settings))
         for call in stage.calls
     ]
     return lambda batch: _projected(stage, batch, columns)
 
 
-def _prefix(number: int) -> str:
+def prefix_of(number: int) -> str:
+    """What the inputs of one of a view's functions are read as."""
     return f"__call_{number}"
 
 
 def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    return batch.select(list(input_columns(stage.calls[number], _prefix(number))))
+    return batch.select(list(input_columns(stage.calls[number], prefix_of(number))))
 
 
-def _projected(
-    stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]
-) -> pa.RecordBatch:
-    row_ids = batch["_rowid"].to_numpy()
+def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]) -> Made:
+    row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
     found = {name: batch[name] for name in stage.columns}
-    found |= {
-        call.name or "": columns[number].compute(_inputs(stage, batch, number), row_ids).values
-        for number, call in enumerate(stage.calls)
-    }
+    failures: list[RowFailure] = []
+    for number, call in enumerate(stage.calls):
+        computed = columns[number].compute(_inputs(stage, batch, number), row_ids)
+        found[call.name or ""] = computed.values
+        failures += computed.failures
     found |= {
         SOURCE_ROW_ID: batch["_rowid"].cast(pa.int64()),
         IS_SET: pa.array(np.ones(len(batch), dtype=np.bool_)),
     }
-    return pa.record_batch([found[name] for name in stage.output.names], schema=stage.output)
+    rows = pa.record_batch([found[name] for name in output.names], schema=output)
+    return Made(rows, tuple(failures))
 
 
-def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> pa.RecordBatch:
-    row_ids = batch["_rowid"].to_numpy()
-    children = chunks.compute(_inputs(stage, batch, 0), row_ids)
+def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> Made:
+    row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
+    children: Children = chunks.compute(_inputs(stage, batch, 0), row_ids)
     parents = pa.array(children.parents)
     found = {
         **{name: batch[name].take(parents) for name in stage.columns},
@@ -155,21 +173,6 @@ def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction)
         SOURCE_ROW_ID: pa.array(row_ids[children.parents].astype(np.int64)),
         CHILD_INDEX: pa.array(children.indexes),
     }
-    return pa.record_batch([found[name] for name in stage.output.names], schema=stage.output)
-
-
-def _table_batches(
-    stage: RunTableFunction, partition: str | None, report: TaskReport
-) -> Iterator[pa.RecordBatch]:
-    dataset = lance.dataset(stage.source_location, version=stage.source_version)
-    columns = {name: stage.columns.get(name, path_of(name)) for name in stage.call.inputs or stage.columns}
-    conditions = [f"({text})" for text in (stage.filter, partition) if text is not None]
-    source = TableSource(
-        dataset=dataset,
-        columns=columns,
-        filter=" AND ".join(conditions) or None,
-        limit_rows=stage.limit,
-        offset_rows=stage.offset,
-        seen=report.rows_done,
-    )
-    yield from yielded_batches(stage.call.function, source, stage.output)
+    rows = pa.record_batch([found[name] for name in output.names], schema=output)
+    skipped = frozenset(failure.row_id for failure in children.failures if failure.row_id is not None)
+    return Made(rows, children.failures, skipped)

@@ -1,0 +1,83 @@
+"""Writes batches as fragments of a table, in a thread of its own, while more of them are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Full, Queue
+from typing import Final
+
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, write_fragments
+
+DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
+BATCHES_AHEAD: Final = 2
+LOOK_SECONDS: Final = 0.2
+
+
+class Abandoned(Exception):
+    """Nobody wants the fragments any more."""
+
+
+class FragmentSink:
+    """Takes batches of one schema; nothing is written before the first one."""
+
+    def __init__(self, location: str, schema: pa.Schema, max_rows: int | None) -> None:
+        self._location = location
+        self._schema = schema
+        self._max_rows = max_rows or DEFAULT_ROWS_PER_FRAGMENT
+        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(BATCHES_AHEAD)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
+        self._writing: Future[list[FragmentMetadata]] | None = None
+        self.rows = 0
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Raises what went wrong while earlier ones were written."""
+        if self._writing is None:
+            self._writing = self._pool.submit(self._write)
+        self.rows += len(batch)
+        self._offer(batch)
+
+    def close(self) -> list[FragmentMetadata]:
+        """The fragments, once all is written."""
+        if self._writing is None:
+            return []
+        self._offer(None)
+        return self._writing.result()
+
+    def abandon(self) -> None:
+        """Ends the thread, whatever it has to do."""
+        if self._writing is not None and not self._writing.done():
+            self._offer(Abandoned())
+        self._pool.shutdown()
+
+    def _offer(self, item: pa.RecordBatch | Abandoned | None) -> None:
+        while self._writing is not None:
+            try:
+                self._queue.put(item, timeout=LOOK_SECONDS)
+            except Full:
+                if self._writing.done():
+                    self._raise_failure(item)
+                    return
+            else:
+                return
+
+    def _raise_failure(self, item: pa.RecordBatch | Abandoned | None) -> None:
+        if self._writing is not None and not isinstance(item, Abandoned):
+            self._writing.result()
+
+    def _write(self) -> list[FragmentMetadata]:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        written: list[FragmentMetadata] = write_fragments(
+            reader, self._location, mode="append", max_rows_per_file=self._max_rows
+        )
+        return written
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            if isinstance(item, Abandoned):
+                raise item
+            yield item.cast(self._schema) if item.schema != self._schema else item

@@ -1,0 +1,106 @@
+"""Keys of rows: one 64-bit hash for the values of some columns, the same in every process and release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+# Views keep keys in their rows: with other numbers here, every one of them would have to be made anew.
+NULL_HASH: Final = np.uint64(0x9AE16A3B2F90404F)
+SEED: Final = np.uint64(0x2545F4914F6CDD1D)
+STEP: Final = np.uint64(0x9E3779B97F4A7C15)
+FIRST_FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
+SECOND_FACTOR: Final = np.uint64(0x94D049BB133111EB)
+BYTE_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
+
+
+def key_array(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
+    """The key of each row; equal values have equal ones, whatever the width of an integer or a text's type.
+
+    Raises TypeError for types whose values are not told apart by their bits alone, such as floats.
+    """
+    if not columns:
+        raise TypeError("a key is made from at least one column")
+    keys = np.full(len(columns[0]), SEED, dtype=np.uint64)
+    for column in columns:
+        keys = _mixed(keys * FIRST_FACTOR + _column_hashes(column))
+    return keys
+
+
+def _column_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
+    if isinstance(column, pa.ChunkedArray):
+        hashes = [_array_hashes(chunk) for chunk in column.chunks]
+        return np.concatenate([np.empty(0, dtype=np.uint64), *hashes])
+    return _array_hashes(column)
+
+
+def _array_hashes(array: pa.Array) -> Hashes:
+    if isinstance(array, pa.DictionaryArray):
+        found = _array_hashes(array.dictionary)
+        places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return _with_nulls(found[places] if len(found) else np.zeros(len(array), np.uint64), array.indices)
+    return _with_nulls(_value_hashes(array), array)
+
+
+def _value_hashes(array: pa.Array) -> Hashes:
+    kind = array.type
+    if _is_bytes(kind):
+        return _bytes_hashes(array.cast(pa.large_binary()))
+    if pa.types.is_boolean(kind):
+        return _number_hashes(array.cast(pa.int64()))
+    if pa.types.is_integer(kind):
+        return _number_hashes(array)
+    if pa.types.is_date(kind):
+        return _number_hashes(array.cast(pa.date32()).cast(pa.int32()))
+    if pa.types.is_timestamp(kind):
+        return _number_hashes(array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()))
+    raise TypeError(f"no key can be made from values of type {kind}")
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    binaries = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(check(kind) for check in (*texts, *binaries, pa.types.is_fixed_size_binary))
+
+
+def _number_hashes(array: pa.Array) -> Hashes:
+    filled = array.fill_null(0).to_numpy(zero_copy_only=False)
+    wide = filled if filled.dtype == np.uint64 else filled.astype(np.int64).view(np.uint64)
+    return _mixed(wide)
+
+
+def _bytes_hashes(array: pa.LargeBinaryArray) -> Hashes:
+    """A polynomial over the bytes of each value, so that it is made for all of them at once."""
+    lengths = pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    _, offsets, data = array.buffers()
+    if data is None or offsets is None or not len(array):
+        return _mixed(lengths.view(np.uint64))
+    starts = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(data, dtype=np.uint8)[starts[0] : starts[-1]]
+    bounds = starts - starts[0]
+    places = np.arange(len(content)) - np.repeat(bounds[:-1], np.diff(bounds))
+    powers = np.multiply.accumulate(np.full(int(places.max(initial=0)) + 1, BYTE_FACTOR))
+    sums = np.zeros(len(content) + 1, dtype=np.uint64)
+    np.cumsum(powers[places] * (content.astype(np.uint64) + np.uint64(1)), out=sums[1:])
+    return _mixed((sums[bounds[1:]] - sums[bounds[:-1]]) ^ lengths.view(np.uint64))
+
+
+def _with_nulls(hashes: Hashes, array: pa.Array) -> Hashes:
+    if not array.null_count:
+        return hashes
+    return np.where(array.is_null().to_numpy(zero_copy_only=False), NULL_HASH, hashes)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finish of SplitMix64: every bit of a value has its say in every bit of the hash."""
+    mixed = values + STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST_FACTOR
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND_FACTOR
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,275 @@
+"""Writes the rows of a view that differ from what it has, as fragments that are not committed yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.coverage import key_mask, row_set
+from tidemill.jobs.model.derived import quoted
+from tidemill.jobs.model.stages import Difference, ViewTarget, WrittenRows
+from tidemill.lance.fragment_sink import FragmentSink
+from tidemill.lance.row_hashes import row_hashes
+from tidemill.lance.row_ids import with_row_ids
+from tidemill.lance.row_matching import NONE, Match, match_rows, numbered, same_rows
+
+EXAMPLES: Final = 10
+LONGEST_TEXT: Final = 200
+ROWS_AT_ONCE: Final = 65536
+WHOLE_BLOBS: Final = "all_binary"
+
+
+class ViewWriter:
+    """Takes rows of a view in its own columns; the end of the block gives back what that took.
+
+    `wanted` are the keys of all rows that will come, as unsigned numbers, if that is known before.
+    """
+
+    def __init__(self, target: ViewTarget, wanted: BitMap64 | None = None) -> None:
+        self._target = target
+        self._existing = None if target.is_empty else ExistingRows(target, wanted)
+        self._open = ExitStack()
+        self._new = self._sink(target.output)
+        self._changed = self._sink(self._full_schema())
+        self._changed_ids: list[npt.NDArray[np.uint64]] = []
+        self._kept: list[npt.NDArray[np.uint64]] = []
+        self._moved: list[npt.NDArray[np.uint64]] = []
+        self._examples: list[Difference] = []
+        self._missing = 0
+        self._different = 0
+
+    def __enter__(self) -> ViewWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Rows of some keys, of each all that there are."""
+        if not len(batch):
+            return
+        if self._existing is None or self._target.key is None:
+            self._add(batch)
+            return
+        row_ids, old = self._existing.of(_keys(batch, self._target.key))
+        match = match_rows(batch, old.select(batch.schema.names), self._target.key, self._target.place)
+        self._settle(batch, old, row_ids, match)
+
+    def put_stream(self, key: int | None, batches: Iterable[pa.RecordBatch]) -> None:
+        """The rows of one key (None: of the whole view), batch by batch; they are known by their content."""
+        waiting = None if self._existing is None else WaitingRows(self._existing, key)
+        for batch in batches:
+            if waiting is None or not len(waiting):
+                self._add(batch)
+                continue
+            is_there, row_ids = waiting.take_same(batch)
+            self._keep(row_ids)
+            self._add(batch.filter(pa.array(~is_there)))
+
+    def finish(self) -> WrittenRows:
+        new = [json.dumps(fragment.to_json()) for fragment in self._new.close()]
+        changed = self._identified(self._changed.close())
+        return WrittenRows(
+            fragments=(*new, *changed),
+            rows=self._new.rows + self._changed.rows,
+            kept=_set(self._kept),
+            moved=_set(self._moved),
+            differences=tuple(self._examples),
+            missing=self._missing,
+            different=self._different,
+        )
+
+    def _settle(
+        self, batch: pa.RecordBatch, old: pa.RecordBatch, row_ids: npt.NDArray[np.uint64], match: Match
+    ) -> None:
+        self._keep(row_ids[match.old[match.is_same]])
+        changed = np.flatnonzero((match.old != NONE) & ~match.is_same)
+        new = np.flatnonzero(match.old == NONE)
+        if len(changed):
+            self._change(_taken(batch, changed), _taken(old, match.old[changed]), row_ids[match.old[changed]])
+        if len(new):
+            self._add(_taken(batch, new))
+
+    def _keep(self, row_ids: npt.NDArray[np.uint64]) -> None:
+        if len(row_ids):
+            self._kept.append(row_ids)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
+        if self._target.is_dry:
+            self._missing += len(batch)
+            self._note("missing", batch, None)
+            return
+        self._new.put(batch)
+
+    def _change(self, batch: pa.RecordBatch, old: pa.RecordBatch, row_ids: npt.NDArray[np.uint64]) -> None:
+        self._moved.append(row_ids)
+        if self._target.is_dry:
+            self._different += len(batch)
+            self._note("different", batch, old)
+            return
+        self._changed_ids.append(row_ids)
+        carried = [old.column(name) for name in self._target.carried]
+        self._changed.put(pa.record_batch([*batch.columns, *carried], schema=self._full_schema()))
+
+    def _note(self, kind: str, batch: pa.RecordBatch, old: pa.RecordBatch | None) -> None:
+        for place in range(min(len(batch), EXAMPLES - len(self._examples))):
+            self._examples.append(difference(kind, self._target.key, batch, old, place))
+
+    def _sink(self, schema: pa.Schema) -> FragmentSink:
+        sink = FragmentSink(self._target.location, schema, self._target.max_rows_per_fragment)
+        self._open.callback(sink.abandon)
+        return sink
+
+    def _full_schema(self) -> pa.Schema:
+        own = list(self._target.output)
+        if self._existing is None:
+            return pa.schema(own)
+        there = self._existing.schema
+        return pa.schema([*own, *(there.field(name) for name in self._target.carried)])
+
+    def _identified(self, fragments: Sequence[Any]) -> list[str]:
+        """The fragments of changed rows, with the ids that these have."""
+        if not fragments:
+            return []
+        row_ids = np.concatenate(self._changed_ids)
+        ends = np.cumsum([fragment.physical_rows for fragment in fragments])
+        return [
+            json.dumps(with_row_ids(fragment, row_ids[end - fragment.physical_rows : end]))
+            for fragment, end in zip(fragments, ends, strict=True)
+        ]
+
+
+class ExistingRows:
+    """The rows that a view has, found by their key."""
+
+    def __init__(self, target: ViewTarget, wanted: BitMap64 | None) -> None:
+        self._target = target
+        self._dataset = lance.dataset(target.location, version=target.version)
+        self.schema: pa.Schema = self._dataset.schema
+        self.own: Sequence[str] = target.output.names
+        self._columns = {name: quoted(name) for name in (*self.own, *target.carried)}
+        found = self._dataset.scanner(
+            columns=[] if target.key is None else [target.key], with_row_id=True
+        ).to_table()
+        keys = np.zeros(len(found), np.int64) if target.key is None else found[target.key].to_numpy()
+        row_ids = found["_rowid"].to_numpy()
+        if wanted is not None:
+            is_wanted = key_mask(keys.view(np.uint64), wanted)
+            keys, row_ids = keys[is_wanted], row_ids[is_wanted]
+        order = np.lexsort((row_ids, keys))
+        self._keys, self._row_ids = keys[order], row_ids[order]
+
+    def of(self, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], pa.RecordBatch]:
+        """The rows with one of these keys: their ids, and what they hold."""
+        row_ids = self._ids_of(keys)
+        return row_ids, self.take(row_ids)
+
+    def ids_of(self, key: int | None) -> npt.NDArray[np.uint64]:
+        """The ids of the rows with the key; None: of all."""
+        return self._row_ids if key is None else self._ids_of(np.array([key], dtype=np.int64))
+
+    def _ids_of(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        wanted = np.unique(keys)
+        first = np.searchsorted(self._keys, wanted, side="left")
+        counts = np.searchsorted(self._keys, wanted, side="right") - first
+        starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+        found: npt.NDArray[np.uint64] = self._row_ids[starts + np.arange(counts.sum())]
+        return found
+
+    def take(self, row_ids: npt.NDArray[np.uint64]) -> pa.RecordBatch:
+        """What these rows hold, in their order."""
+        schema = pa.schema(
+            [*self._target.output, *(self.schema.field(name) for name in self._target.carried)]
+        )
+        if not len(row_ids):
+            return _empty(schema)
+        table = self._dataset._take_rows(row_ids, columns=self._columns, blob_handling=WHOLE_BLOBS)
+        batch = table.combine_chunks().to_batches()[0]
+        columns = [batch.column(field.name).cast(field.type) for field in schema]
+        return pa.record_batch(columns, names=schema.names)
+
+
+class WaitingRows:
+    """Rows of a view that are waiting to be made again; each is found once."""
+
+    def __init__(self, existing: ExistingRows, key: int | None) -> None:
+        self._existing = existing
+        row_ids = existing.ids_of(key)
+        hashes = [
+            row_hashes(existing.take(row_ids[start : start + ROWS_AT_ONCE]), existing.own)
+            for start in range(0, len(row_ids), ROWS_AT_ONCE)
+        ]
+        all_hashes = np.concatenate([np.empty(0, np.uint64), *hashes])
+        order = np.argsort(all_hashes, kind="stable")
+        self._hashes, self._row_ids = all_hashes[order], row_ids[order]
+        self._is_taken = np.zeros(len(row_ids), dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._row_ids)
+
+    def take_same(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
+        """Which of these rows there are, and the ids that they have; those are not found again."""
+        hashes = row_hashes(batch, self._existing.own)
+        free = np.flatnonzero(~self._is_taken)
+        first = np.searchsorted(self._hashes[free], hashes, side="left") + numbered(hashes.view(np.int64))
+        is_there = first < len(free)
+        is_there[is_there] = self._hashes[free[first[is_there]]] == hashes[is_there]
+        places = np.flatnonzero(is_there)
+        spots = free[first[places]]
+        old = self._existing.take(self._row_ids[spots])
+        is_same = same_rows(batch, old, places, np.arange(len(places)), self._existing.own)
+        is_there[places[~is_same]] = False
+        self._is_taken[spots[is_same]] = True
+        return is_there, self._row_ids[spots[is_same]]
+
+
+def difference(
+    kind: str, key: str | None, expected: pa.RecordBatch | None, found: pa.RecordBatch | None, place: int
+) -> Difference:
+    """One row that is not as it should be, in values that can be shown."""
+    should = None if expected is None else expected.slice(place, 1).to_pylist()[0]
+    has = None if found is None else found.slice(place, 1).to_pylist()[0]
+    row = should or has or {}
+    differing = () if should is None or has is None else tuple(n for n in should if should[n] != has.get(n))
+    return Difference(kind, None if key is None else row.get(key), differing, _shown(should), _shown(has))
+
+
+def _shown(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    is_plain = value is None or isinstance(value, bool | int | float)
+    return value if is_plain else str(value)[:LONGEST_TEXT]
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([], field.type) for field in schema], names=schema.names)
+
+
+def _keys(batch: pa.RecordBatch, key: str) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = batch.column(key).to_numpy()
+    return found
+
+
+def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+
+
+def _set(parts: Sequence[npt.NDArray[np.uint64]]) -> BitMap64:
+    return row_set(np.sort(np.concatenate(parts))) if parts else BitMap64()

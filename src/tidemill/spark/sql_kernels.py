@@ -1,0 +1,115 @@
+"""Statements on Spark SQL: tables become views of the session, the result goes to the writers of rows."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import lance
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tidemill.errors import ErrorCode, TidemillError
+from tidemill.jobs.model.derived import KEY
+from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
+from tidemill.jobs.stage_errors import TaskProcessLost
+from tidemill.spark.sql_tasks import Piece, cut, input_schema, reading, writing
+
+TASKS_PER_SLOT: Final = 2
+FEW_KEYS: Final = 1000
+ANSWER: Final = "answer binary"
+# How Spark puts it.
+PROCESS_ENDED: Final = "Python worker exited unexpectedly"
+RAISED_LINE: Final = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
+TRACE: Final = "Traceback (most recent call last)"
+LONGEST_MESSAGE: Final = 500
+
+
+class StatementFailed(TidemillError):
+    """Spark refused a view's statement, or could not compute its result."""
+
+    code = ErrorCode.INVALID_INPUT
+
+
+def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: str) -> list[WrittenRows]:
+    """Evaluates the statement and writes what differs, with as many tasks as there are slots."""
+    tasks = 1 if _is_small(stage) else stage.parallelism or slots
+    settings = {
+        "spark.sql.shuffle.partitions": str(tasks),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.caseSensitive": "true",
+    }
+    with _settings(session, settings):
+        try:
+            for source in stage.inputs:
+                _table(session, source, slots, report_location).createOrReplaceTempView(source.name)
+            result = session.sql(stage.statement)
+            rows = _numbered(result).repartition(tasks, KEY).sortWithinPartitions(KEY)
+            write = writing(stage.target, result.columns, stage.inputs[0].keys if stage.inputs else None)
+            answers = rows.mapInArrow(write, ANSWER).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            raise _translated(error) from error
+        finally:
+            with suppress(PySparkException):
+                for source in stage.inputs:
+                    session.catalog.dropTempView(source.name)
+    return [pickle.loads(bytes(row.answer)) for row in answers]
+
+
+def _is_small(stage: RunSql) -> bool:
+    """Few keys are put together by one task: more of them would cost more than they save."""
+    return all(source.keys is not None and len(source.keys) <= FEW_KEYS for source in stage.inputs)
+
+
+def _table(session: SparkSession, source: SqlInput, slots: int, report_location: str) -> DataFrame:
+    dataset = lance.dataset(source.location, version=source.version)
+    pieces = [] if source.keys is not None and not source.keys else cut(dataset)
+    shares = _shares(pieces, slots * TASKS_PER_SLOT)
+    schema = input_schema(source, dataset.schema)
+    numbers = session.range(0, len(shares), 1, max(len(shares), 1))
+    read = reading(source, schema, shares, report_location)
+    return numbers.mapInArrow(read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def _numbered(result: DataFrame) -> DataFrame:
+    """With plain names: PySpark reads backticks and points in those of a map's input as syntax."""
+    return result.toDF(*(KEY if name == KEY else f"c{place}" for place, name in enumerate(result.columns)))
+
+
+def _shares(pieces: list[Piece], tasks: int) -> list[list[Piece]]:
+    return [pieces[first::tasks] for first in range(min(tasks, len(pieces)))]
+
+
+@contextmanager
+def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The session with other settings for a while: other work in it has its own."""
+    before = {name: session.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        # A session that is gone has no settings, and what ended it is the better message.
+        with suppress(PySparkException):
+            for name, old in before.items():
+                if old is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, old)
+
+
+def _translated(error: Exception) -> TidemillError:
+    text = str(error)
+    if PROCESS_ENDED in text:
+        return TaskProcessLost()
+    if TRACE in text:
+        raised = RAISED_LINE.findall(text[text.index(TRACE) :])
+        name, said = raised[-1] if raised else ("", "no reason given")
+        return StatementFailed(f"a task could not go on: {name}: {said}"[:LONGEST_MESSAGE])
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return StatementFailed(f"Spark cannot evaluate the view: {first}"[:LONGEST_MESSAGE])

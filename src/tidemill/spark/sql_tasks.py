@@ -1,0 +1,194 @@
+"""What tasks do around a statement: read rows of its tables, and write rows of its result."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, TypeAlias
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidemill.jobs.model.derived import KEY, quoted
+from tidemill.jobs.model.stages import SqlInput, ViewTarget
+from tidemill.jobs.planner.sql_types import read_type, spark_type
+from tidemill.lance.column_files import get_fragment
+from tidemill.lance.keys import key_array
+from tidemill.lance.view_writer import ViewWriter
+from tidemill.spark.fitting import fitted
+from tidemill.spark.reading import BLOB_MARK, BLOB_SCAN_ROWS, DENSE, SCAN_ROWS, WHOLE_BLOBS
+from tidemill.spark.scratch import TaskReport
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+BatchFunction: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+# So many rows are looked through at a time for those that are wanted.
+PIECE_ROWS: Final = 1 << 17
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some of the live rows of a fragment, in the order they are stored."""
+
+    fragment_id: int
+    offset: int
+    rows: int
+
+
+def cut(dataset: lance.LanceDataset) -> list[Piece]:
+    """All live rows, in pieces of about the same size."""
+    counts = [(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()]
+    return [
+        Piece(fragment_id, offset, min(PIECE_ROWS, rows - offset))
+        for fragment_id, rows in counts
+        for offset in range(0, rows, PIECE_ROWS)
+    ]
+
+
+def input_schema(source: SqlInput, schema: pa.Schema) -> pa.Schema:
+    """The columns that the statement sees, in types that Spark has."""
+    found = [(name, spark_type(read_type(schema.field(name)))) for name in source.columns]
+    unknown = [name for name, kind in found if kind is None]
+    if unknown:
+        raise TypeError(f"{unknown[0]} is of type {schema.field(unknown[0]).type}, which Spark does not have")
+    keys = [(KEY, pa.int64())] if source.key_columns else []
+    return pa.schema([*found, *keys])
+
+
+def reading(
+    source: SqlInput, schema: pa.Schema, shares: Sequence[Sequence[Piece]], scratch: str
+) -> BatchFunction:
+    """The function that Spark ships to read a table: a number stands for the share to read."""
+
+    def read(numbers: Batches) -> Iterator[pa.RecordBatch]:
+        report = TaskReport(scratch)
+        dataset = lance.dataset(source.location, version=source.version)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for piece in shares[number]:
+                    yield from _read_piece(dataset, source, schema, piece)
+                    report.rows_done(piece.rows)
+        report.flush()
+
+    return read
+
+
+def _read_piece(
+    dataset: lance.LanceDataset, source: SqlInput, schema: pa.Schema, piece: Piece
+) -> Iterator[pa.RecordBatch]:
+    if source.keys is None:
+        yield from (_prepared(batch, source, schema) for batch in _scan(dataset, source, piece))
+        return
+    members = np.array(source.keys.to_array(), dtype=np.uint64)
+    row_ids, is_wanted = _look_through(dataset, source, piece, members)
+    if is_wanted.sum() >= DENSE * len(is_wanted):
+        start = 0
+        for batch in _scan(dataset, source, piece) if is_wanted.any() else ():
+            mask = is_wanted[start : start + len(batch)]
+            start += len(batch)
+            yield _prepared(batch.filter(pa.array(mask)), source, schema)
+    elif is_wanted.any():
+        yield from _take(dataset, source, schema, row_ids[is_wanted])
+
+
+def _scan(dataset: lance.LanceDataset, source: SqlInput, piece: Piece) -> Iterator[pa.RecordBatch]:
+    scanner = get_fragment(dataset, piece.fragment_id).scanner(
+        columns=_expressions(source),
+        batch_size=_batch_rows(dataset, source),
+        blob_handling=WHOLE_BLOBS,
+        offset=piece.offset,
+        limit=piece.rows,
+    )
+    yield from scanner.to_batches()
+
+
+def _expressions(source: SqlInput) -> dict[str, str]:
+    return {name: quoted(name) for name in dict.fromkeys((*source.columns, *source.key_columns))}
+
+
+def _batch_rows(dataset: lance.LanceDataset, source: SqlInput) -> int:
+    schema = dataset.schema
+    has_blobs = any(BLOB_MARK in (schema.field(name).metadata or {}) for name in source.columns)
+    return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
+
+
+def _look_through(
+    dataset: lance.LanceDataset, source: SqlInput, piece: Piece, members: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The ids of the piece's rows, and which of them have a key that is wanted."""
+    table = get_fragment(dataset, piece.fragment_id).scanner(
+        columns={name: quoted(name) for name in source.key_columns},
+        with_row_id=True,
+        offset=piece.offset,
+        limit=piece.rows,
+    )
+    found = table.to_table()
+    keys = key_array([found[name] for name in source.key_columns])
+    return found["_rowid"].to_numpy(), np.isin(keys, members)
+
+
+def _take(
+    dataset: lance.LanceDataset, source: SqlInput, schema: pa.Schema, row_ids: npt.NDArray[np.uint64]
+) -> Iterator[pa.RecordBatch]:
+    step = _batch_rows(dataset, source)
+    for start in range(0, len(row_ids), step):
+        table = dataset._take_rows(
+            row_ids[start : start + step], columns=_expressions(source), blob_handling=WHOLE_BLOBS
+        )
+        yield from (_prepared(batch, source, schema) for batch in table.to_batches())
+
+
+def _prepared(batch: pa.RecordBatch, source: SqlInput, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [batch.column(name).cast(schema.field(name).type) for name in source.columns]
+    if source.key_columns:
+        keys = key_array([batch.column(name) for name in source.key_columns])
+        columns.append(pa.array(keys.view(np.int64)))
+    return pa.record_batch(columns, schema=schema)
+
+
+def writing(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> BatchFunction:
+    """The function that Spark ships to write rows that come in the order of their keys, in these columns.
+
+    `keys` are those that rows may have, None for any.
+    """
+    places = {name: place for place, name in enumerate(names)}
+
+    def write(batches: Batches) -> Iterator[pa.RecordBatch]:
+        groups = whole_keys(batch for batch in batches if len(batch))
+        first = next(groups, None)
+        if first is None:
+            return
+        with ViewWriter(target, keys) as writer:
+            for group in chain([first], groups):
+                columns = [fitted(group.column(places[f.name]), f.type) for f in target.output]
+                writer.put(pa.record_batch(columns, schema=target.output))
+            answer = pickle.dumps(writer.finish())
+        yield pa.record_batch([pa.array([answer], pa.binary())], names=["answer"])
+
+    return write
+
+
+def whole_keys(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut so that no two batches have rows of the same key; they come sorted by it."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        keys = batch.column(KEY).to_numpy()
+        if held and held[-1].column(KEY)[-1].as_py() != keys[0]:
+            yield _joined(held)
+            held = []
+        start = int(np.searchsorted(keys, keys[-1]))
+        if start:
+            yield _joined([*held, batch.slice(0, start)])
+            held = []
+        held.append(batch.slice(start))
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(list(batches))

@@ -1,0 +1,110 @@
+"""What a task does to call a table function: once for each partition of a view's source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import lance
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.environments import activated, missing_packages
+from tidemill.functions.failures import described
+from tidemill.functions.hosting import FunctionHost
+from tidemill.functions.tables import yielded_batches
+from tidemill.jobs.model.derived import KEY, path_of
+from tidemill.jobs.model.failures import ErrorAction, RowFailure
+from tidemill.jobs.model.stages import Partition, RunTableFunction, WrittenRows
+from tidemill.lance.view_writer import ViewWriter
+from tidemill.spark.scratch import TaskReport
+from tidemill.spark.table_source import TableSource
+
+
+def write_table_fragments(
+    stage: RunTableFunction, partitions: Sequence[Partition], report: TaskReport, host: FunctionHost
+) -> list[WrittenRows]:
+    """Calls the table function for each of the partitions and writes what it yields.
+
+    It reads the table itself, so it is called here, whatever the host says.
+    """
+    failures: list[RowFailure] = []
+    skipped = BitMap64()
+    environment = stage.policy.environment
+    if not environment.packages:
+        wanted = missing_packages(stage.call.function.requirements)
+        environment = replace(environment, packages=wanted)
+    with activated(environment, host.environments_root), ViewWriter(stage.target) as writer:
+        for partition in partitions:
+            failure = _write_partition(stage, partition, report, writer)
+            if failure is not None:
+                failures.append(failure)
+                skipped.add(partition.key % (1 << 64))
+        written = writer.finish()
+    report.skipped(failures)
+    report.flush()
+    return [replace(written, skipped=skipped, failures=tuple(failures))]
+
+
+def _write_partition(
+    stage: RunTableFunction, partition: Partition, report: TaskReport, writer: ViewWriter
+) -> RowFailure | None:
+    """What the function failed with for good, if the partition may be skipped for it."""
+    policy = stage.policy.on_error
+    key = None if stage.target.key is None else partition.key
+    if policy.action is ErrorAction.FAIL and policy.attempts == 1:
+        writer.put_stream(key, _made(stage, partition, report))
+        return None
+    for attempt in range(1, policy.attempts + 1):
+        try:
+            # Held until it is known that there is no failure to come.
+            rows: Iterable[pa.RecordBatch] = list(_made(stage, partition, report))
+        except FunctionRaised as raised:
+            failure = _on_partition(raised.failure, partition, attempt)
+            is_worth_it = not policy.retry_on or _is_one_of(raised, policy.retry_on)
+            if attempt < policy.attempts and is_worth_it:
+                time.sleep(policy.backoff_seconds * 2 ** (attempt - 1))
+                continue
+            if policy.action is ErrorAction.FAIL:
+                raise FunctionRaised(failure) from raised
+            return failure
+        writer.put_stream(key, rows)
+        return None
+    raise AssertionError("a partition is tried at least once")
+
+
+def _is_one_of(raised: FunctionRaised, wanted: tuple[str, ...]) -> bool:
+    """Classes that the exception derives from count, too."""
+    return raised.__cause__ is not None and described(raised.__cause__).is_one_of(wanted)
+
+
+def _on_partition(failure: RowFailure, partition: Partition, attempts: int) -> RowFailure:
+    message = f"{partition.name}: {failure.message}"
+    return replace(failure, row_id=partition.key % (1 << 64), message=message, attempts=attempts)
+
+
+def _made(stage: RunTableFunction, partition: Partition, report: TaskReport) -> Iterator[pa.RecordBatch]:
+    output = stage.target.output
+    made = output if stage.target.key is None else pa.schema([f for f in output if f.name != KEY])
+    dataset = lance.dataset(stage.source_location, version=stage.source_version)
+    columns = {name: stage.columns.get(name, path_of(name)) for name in stage.call.inputs or stage.columns}
+    source = TableSource(
+        dataset=dataset,
+        columns=columns,
+        filter=stage.filter,
+        limit_rows=stage.limit,
+        offset_rows=stage.offset,
+        seen=report.rows_done,
+        rows=partition.rows,
+    )
+    for batch in yielded_batches(stage.call.function, source, made):
+        yield batch if stage.target.key is None else _with_key(batch, partition.key, output)
+
+
+def _with_key(batch: pa.RecordBatch, key: int, output: pa.Schema) -> pa.RecordBatch:
+    keys = pa.repeat(pa.scalar(key, pa.int64()), len(batch))
+    return pa.record_batch(
+        [keys if field.name == KEY else batch.column(field.name) for field in output], schema=output
+    )
