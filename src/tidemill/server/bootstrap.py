@@ -22,13 +22,16 @@ from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.operations.assess import Assessor
+from tidemill.jobs.operations.assess_views import ViewAssessor
 from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
 from tidemill.jobs.operations.indexing import IndexOperations
+from tidemill.jobs.operations.lineage import Lineage
 from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.transactions import JobTransactions
+from tidemill.jobs.operations.view_status import ViewStatusOperations
 from tidemill.jobs.operations.views import ViewOperations
 from tidemill.lance.data import LanceTableData
 from tidemill.lance.edits import LanceTableEdits
@@ -67,6 +70,7 @@ class Lake:
     data: LanceTableData
     sources: LanceSourceTables
     assessor: Assessor
+    view_assessor: ViewAssessor
     authorizer: AllowEverything
     cipher: InstallationCipher
     clusters: Clusters
@@ -80,15 +84,30 @@ def open_lake(settings: ServerSettings) -> Lake:
     versions = VersionOperations(store, authorizer, files, check_staged)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
-    cipher = InstallationCipher(settings)
-    assessor = Assessor(store, sources)
-    clusters = settings.clusters()
-    return Lake(store, files, versions, data, sources, assessor, authorizer, cipher, clusters)
+    return Lake(
+        store=store,
+        files=files,
+        versions=versions,
+        data=data,
+        sources=sources,
+        assessor=Assessor(store, sources),
+        view_assessor=ViewAssessor(store, sources),
+        authorizer=authorizer,
+        cipher=InstallationCipher(settings),
+        clusters=settings.clusters(),
+    )
 
 
 def build_jobs(lake: Lake, bell: Callable[[], None]) -> JobOperations:
     return JobOperations(
-        lake.store, lake.authorizer, lake.versions, lake.sources, lake.assessor, lake.clusters, bell
+        lake.store,
+        lake.authorizer,
+        lake.versions,
+        lake.sources,
+        lake.assessor,
+        lake.view_assessor,
+        lake.clusters,
+        bell,
     )
 
 
@@ -136,8 +155,10 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, lake.cipher),
         stored_queries=StoredQueryOperations(store, authorizer, lake.files),
-        explain=Explainer(store, authorizer, lake.versions, lake.assessor, lake.clusters),
+        explain=Explainer(store, authorizer, lake.versions, lake.assessor, lake.view_assessor, lake.clusters),
         provenance=ColumnProvenance(store, authorizer, lake.versions, lake.assessor),
+        lineage=Lineage(store, authorizer, lake.versions, lake.sources),
+        view_status=ViewStatusOperations(store, authorizer, lake.versions, lake.view_assessor),
         environments=EnvironmentOperations(store, authorizer),
         health=ServerHealth(store, lake.files, worker),
     )

@@ -13,6 +13,7 @@ from tidemill.errors import InvalidInput
 from tidemill.functions.hosting import FunctionHost, Isolation
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.operations.auto_backfill import AutoBackfillPolicy
+from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
 from tidemill.jobs.operations.work import LeasePolicy
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.confinement import JOBS_DIRECTORY
@@ -62,6 +63,10 @@ class ServerSettings(BaseSettings):
     auto_backfill_rows: int = Field(default=1, ge=1)
     auto_backfill_cooldown_seconds: float = Field(default=60, ge=0)
     auto_backfill_poll_seconds: float = Field(default=5, gt=0)
+    auto_refresh_rows: int = Field(default=1, ge=1)
+    auto_refresh_fraction: float | None = Field(default=None, ge=0)
+    auto_refresh_cooldown_seconds: float = Field(default=60, ge=0)
+    auto_refresh_poll_seconds: float = Field(default=5, gt=0)
     lease_seconds: float = Field(default=30, gt=0)
     heartbeat_seconds: float = Field(default=10, gt=0)
     cancel_poll_seconds: float = Field(default=1, gt=0)
@@ -116,6 +121,13 @@ class ServerSettings(BaseSettings):
     def auto_backfill_policy(self) -> AutoBackfillPolicy:
         return AutoBackfillPolicy(
             self.auto_backfill_rows, timedelta(seconds=self.auto_backfill_cooldown_seconds)
+        )
+
+    def auto_refresh_policy(self) -> AutoRefreshPolicy:
+        return AutoRefreshPolicy(
+            self.auto_refresh_rows,
+            self.auto_refresh_fraction,
+            timedelta(seconds=self.auto_refresh_cooldown_seconds),
         )
 
     def spark_target(self, cluster: str = DEFAULT_CLUSTER) -> SparkTarget:

@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
@@ -23,12 +25,16 @@ from tidemill.jobs.model.jobs import (
     Job,
     PreviewRequest,
     RefreshRequest,
+    VerifyRequest,
 )
 from tidemill.jobs.operations.auto_backfill import AutoBackfill
+from tidemill.jobs.operations.auto_refresh import AutoRefresh
 from tidemill.jobs.operations.backfill import BackfillRunner
+from tidemill.jobs.operations.evaluate_views import ViewEvaluator
 from tidemill.jobs.operations.indexing import IndexRunner
 from tidemill.jobs.operations.preview import PreviewRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
+from tidemill.jobs.operations.verify import VerifyRunner
 from tidemill.jobs.operations.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
@@ -43,7 +49,8 @@ from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 BEAT_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 3600.0
 CHECKPOINT_AGE: Final = timedelta(days=7)
-AUTO_PRINCIPAL: Final = "auto-backfill"
+BACKFILL_PRINCIPAL: Final = "auto-backfill"
+REFRESH_PRINCIPAL: Final = "auto-refresh"
 
 log = structlog.get_logger("tidemill.worker")
 
@@ -96,6 +103,7 @@ def build_worker(lake: Lake, settings: ServerSettings, cluster: SparkCluster, ow
     executor = SparkStageExecutor(cluster, f"{settings.job_files}/stages", settings.function_host())
     publisher = LancePublisher(lake.versions, lake.data)
     checkpoints = _checkpoints(lake, settings)
+    evaluator = ViewEvaluator(lake.view_assessor, executor, lake.clusters)
     return JobWorker(
         lake.store,
         owner,
@@ -105,7 +113,8 @@ def build_worker(lake: Lake, settings: ServerSettings, cluster: SparkCluster, ow
                 lake.store, lake.assessor, executor, publisher, checkpoints, lake.clusters
             ),
             PreviewRequest: PreviewRunner(lake.assessor, lake.sources, executor, checkpoints),
-            RefreshRequest: RefreshRunner(lake.store, lake.assessor, lake.sources, executor, publisher),
+            RefreshRequest: RefreshRunner(lake.store, lake.view_assessor, lake.sources, evaluator, publisher),
+            VerifyRequest: VerifyRunner(lake.view_assessor, lake.sources, evaluator),
             IndexRequest: IndexRunner(lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)),
         },
         settings.cluster,
@@ -149,25 +158,51 @@ def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
             return
 
 
-def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event) -> None:
-    """What is due by itself: columns that fill themselves, and checkpoints nobody has come back for."""
-    auto = AutoBackfill(
-        lake.store,
-        lake.assessor,
-        build_jobs(lake, bell.set),
-        Caller(AUTO_PRINCIPAL),
-        settings.auto_backfill_policy(),
-    )
-    checkpoints = _checkpoints(lake, settings)
-    swept_at = -SWEEP_SECONDS
-    while not is_stopping.wait(settings.auto_backfill_poll_seconds):
+@dataclass
+class _Duty:
+    """Something to be done again and again, so many seconds apart."""
+
+    name: str
+    seconds: float
+    do: Callable[[], object]
+    due_at: float = 0
+
+    def attend(self) -> None:
+        if monotonic() < self.due_at:
+            return
         try:
-            auto.look()
-            if monotonic() - swept_at >= SWEEP_SECONDS:
-                checkpoints.sweep(CHECKPOINT_AGE)
-                swept_at = monotonic()
+            self.do()
         except (TidemillError, OSError) as error:
-            log.warning("could not tend to columns and checkpoints", error=str(error))
+            log.warning("could not tend", to=self.name, error=str(error))
+        self.due_at = monotonic() + self.seconds
+
+
+def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event) -> None:
+    """What is due by itself: columns and views that follow, and checkpoints nobody has come back for."""
+    duties = _duties(lake, settings, bell)
+    while not is_stopping.wait(max(min(duty.due_at for duty in duties) - monotonic(), 0)):
+        for duty in duties:
+            duty.attend()
+
+
+def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[_Duty]:
+    jobs, checkpoints = build_jobs(lake, bell.set), _checkpoints(lake, settings)
+    columns = AutoBackfill(
+        lake.store, lake.assessor, jobs, Caller(BACKFILL_PRINCIPAL), settings.auto_backfill_policy()
+    )
+    views = AutoRefresh(
+        lake.store,
+        lake.versions,
+        lake.view_assessor,
+        jobs,
+        Caller(REFRESH_PRINCIPAL),
+        settings.auto_refresh_policy(),
+    )
+    return [
+        _Duty("columns", settings.auto_backfill_poll_seconds, columns.look),
+        _Duty("views", settings.auto_refresh_poll_seconds, views.look),
+        _Duty("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+    ]
 
 
 def _checkpoints(lake: Lake, settings: ServerSettings) -> LanceCheckpoints:

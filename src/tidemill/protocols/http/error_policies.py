@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorAction, ErrorPolicy
@@ -25,17 +27,26 @@ KEYS: Final = frozenset(
 
 
 def error_policy(fields: Fields, key: str) -> ErrorPolicy:
-    """A name, or an object with all there is to say."""
-    raw = fields.raw(key)
+    """A name, or an object with all there is to say, which may be JSON in a text."""
+    raw, name = _parsed(fields.raw(key)), fields.name_of(key)
     if raw is None:
         return FAIL_AT_ONCE
     if isinstance(raw, str):
         if raw not in BY_NAME:
-            raise InvalidInput(key, f"{raw!r:.60} is none of {', '.join(BY_NAME)}")
+            raise InvalidInput(name, f"{raw!r:.60} is none of {', '.join(BY_NAME)}")
         return BY_NAME[raw]
     if not isinstance(raw, dict):
-        raise InvalidInput(key, f"has to be one of {', '.join(BY_NAME)}, or an object with an action")
-    return _policy(Fields(raw, key))
+        raise InvalidInput(name, f"has to be one of {', '.join(BY_NAME)}, or an object with an action")
+    return _policy(Fields(raw, name))
+
+
+def _parsed(raw: Any) -> Any:
+    if not isinstance(raw, str) or not raw.lstrip().startswith("{"):
+        return raw
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw
 
 
 def _policy(said: Fields) -> ErrorPolicy:

@@ -1,4 +1,4 @@
-"""What a body says about a backfill, a preview or a refresh."""
+"""What a body says about a backfill, a preview, a refresh or a verification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, RowSelection
+from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    PreviewRequest,
+    RefreshRequest,
+    RowSelection,
+    VerifyRequest,
+)
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.error_policies import error_policy
 from tidemill.protocols.http.fields import Fields, read_choice
@@ -53,8 +61,12 @@ REFRESH_KEYS: Final = ENVELOPE_KEYS | {
     "cluster",
     "output_limit",
     "manifest",
+    # Not in the specification.
     "full",
+    "policy",
+    "on_error",
 }
+VERIFY_KEYS: Final = ENVELOPE_KEYS | {"rows", "seed", "cluster"}
 
 
 def backfill_request(call: Call, fields: Fields) -> BackfillRequest:
@@ -96,22 +108,28 @@ def preview_request(call: Call, fields: Fields) -> PreviewRequest:
     )
 
 
-def refresh_request(fields: Fields) -> RefreshRequest:
+def refresh_request(call: Call, fields: Fields) -> RefreshRequest:
     fields.refuse_unknown(REFRESH_KEYS)
-    fields.integer("source_task_size", 1)
-    fields.refuse_given("source_task_size", "cluster", "manifest")
-    threads = fields.integer("intra_applier_concurrency", 1)
-    if threads is not None and threads != 1:
-        raise InvalidInput("intra_applier_concurrency", "other than 1 is not supported yet")
-    if fields.integer("output_limit", 0) is not None:
-        raise InvalidInput(
-            "output_limit", "is for chunker views only, and is not supported yet; leave it out"
-        )
     return RefreshRequest(
         source_version=_source_version(fields),
         concurrency=fields.integer("concurrency", 1),
+        intra_applier_concurrency=_at_most(fields, "intra_applier_concurrency", MAX_THREADS),
         max_rows_per_fragment=fields.integer("max_rows_per_fragment", 1),
-        is_full=fields.flag("full") or False,
+        source_task_size=fields.integer("source_task_size", 1),
+        output_limit=fields.integer("output_limit", 0),
+        cluster=fields.text("cluster"),
+        environment=_environment(call, fields),
+        policy=_policy(fields),
+        on_error=_error_policy(fields),
+    )
+
+
+def verify_request(call: Call, fields: Fields) -> VerifyRequest:
+    fields.refuse_unknown(VERIFY_KEYS)
+    return VerifyRequest(
+        rows=fields.integer("rows", 1),
+        seed=fields.integer("seed", 0) or 0,
+        cluster=fields.text("cluster"),
     )
 
 
@@ -156,6 +174,21 @@ def _selection(fields: Fields) -> RowSelection | None:
     if only not in (None, RowSelection.FAILED):
         raise InvalidInput("retry_failed", f"excludes only={only}; give one of them")
     return RowSelection.FAILED
+
+
+def _policy(fields: Fields) -> RefreshPolicy | None:
+    """lancedb's client says `full`; nothing leaves it to the view."""
+    raw = fields.text("policy")
+    policy = None if raw is None else read_choice(RefreshPolicy, raw, "policy")
+    if not fields.flag("full"):
+        return policy
+    if policy not in (None, RefreshPolicy.FULL):
+        raise InvalidInput("full", f"excludes policy={policy}; give one of them")
+    return RefreshPolicy.FULL
+
+
+def _error_policy(fields: Fields) -> ErrorPolicy | None:
+    return error_policy(fields, "on_error") if fields.has("on_error") else None
 
 
 def _environment(call: Call, fields: Fields) -> Environment | None:

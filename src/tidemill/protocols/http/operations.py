@@ -22,8 +22,10 @@ from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
 from tidemill.jobs.operations.indexing import IndexOperations
+from tidemill.jobs.operations.lineage import Lineage
 from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
+from tidemill.jobs.operations.view_status import ViewStatusOperations
 from tidemill.jobs.operations.views import ViewOperations
 
 READY: Final = "ok"
@@ -69,5 +71,7 @@ class Operations:
     stored_queries: StoredQueryOperations
     explain: Explainer
     provenance: ColumnProvenance
+    lineage: Lineage
+    view_status: ViewStatusOperations
     environments: EnvironmentOperations
     health: HealthCheck

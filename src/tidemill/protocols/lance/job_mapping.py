@@ -98,7 +98,7 @@ def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
         case JobKind.REFRESH:
             mode = result.get("mode")
             return {**result, "mode": REFRESH_MODES.get(str(mode), mode)}
-        case JobKind.INDEX | JobKind.PREVIEW:
+        case JobKind.INDEX | JobKind.PREVIEW | JobKind.VERIFY:
             return dict(result)
 
 

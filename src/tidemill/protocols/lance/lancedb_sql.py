@@ -1,7 +1,8 @@
-"""The SQL of lancedb's views: one SELECT over one table, cut into parts that Lance evaluates."""
+"""The SQL of views: one SELECT over one table is cut into parts that Lance evaluates."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,8 +13,12 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import MaterializedView, SourceQuery, quoted
+from tidemill.jobs.planner.sql import is_plain_scan
 from tidemill.protocols.http.fields import checked_expression
 
+COMMENT: Final = r"--[^\n]*+|(?>/\*.*?\*/)"
+STATEMENT: Final = re.compile(rf"(?:\s++|{COMMENT})*+(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
+QUOTED_OR_COMMENT: Final = re.compile(rf"""('[^']*+'|"[^"]*+"|`[^`]*+`)|{COMMENT}""", re.DOTALL)
 FORM: Final = "SELECT columns FROM [namespace.]table [WHERE condition] [LIMIT rows]"
 # The order in which clauses may follow each other.
 CLAUSES: Final = (TokenType.SELECT, TokenType.FROM, TokenType.WHERE, TokenType.LIMIT)
@@ -32,6 +37,11 @@ UNSERVED: Final = {
 }
 ALWAYS_UNSERVED: Final = {TokenType.OVER: "a window function (OVER)"}
 OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+VALUES: Final = frozenset(
+    {TokenType.STRING, TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.CURRENT_DATE}
+    | {TokenType.CURRENT_TIME, TokenType.CURRENT_TIMESTAMP, TokenType.CURRENT_USER}
+)
+WORD: Final = re.compile(r"[^\W\d]\w*")
 CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 AGGREGATES: Final = frozenset(
     {"avg", "count", "sum", "min", "max", "median", "stddev", "var", "variance", "array_agg", "string_agg"}
@@ -79,6 +89,20 @@ def read_query(statement: str, field: str) -> SourceQuery:
     )
 
 
+def is_sql(text: str) -> bool:
+    """Whether a source query is a statement: it begins like one, after blanks and comments."""
+    return STATEMENT.match(text) is not None
+
+
+def read_sql(statement: str, field: str) -> tuple[SourceQuery, str | None]:
+    """A plain scan as one, with no statement; any other statement, with a query of nothing, for Spark SQL."""
+    checked_expression(statement, field)
+    if is_plain_scan(statement):
+        plain = QUOTED_OR_COMMENT.sub(lambda found: found[1] or " ", statement)
+        return read_query(plain, field), None
+    return SourceQuery(()), statement
+
+
 def query_text(query: SourceQuery) -> str:
     """The statement that means this query, spelt in the one way in which all are answered."""
     columns = "*"
@@ -96,6 +120,10 @@ def query_text(query: SourceQuery) -> str:
 def view_text(view: MaterializedView, source: Sequence[str], functions: Sequence[str]) -> str:
     """The statement of a view, as its source is called now; functions stand in FROM, as lancedb has them."""
     query = view.query
+    if not view.sources:
+        return view.raw_query
+    if view.statement is not None:
+        return view.statement
     text = query_text(SourceQuery(tuple(source), query.columns, query.filter, query.limit))
     if not functions:
         return text
@@ -208,9 +236,16 @@ def _column(item: _Text, field: str) -> tuple[str, str]:
     _refuse_aggregates(tokens, field)
     if len(tokens) > 2 and tokens[-2].token_type is TokenType.ALIAS:
         return tokens[-1].text, _Text(item.statement, tokens[:-2]).expression
-    if len(tokens) == 1 and tokens[0].token_type in {TokenType.IDENTIFIER, TokenType.VAR}:
+    if len(tokens) == 1 and _is_name(tokens[0]):
         return tokens[0].text, quoted(tokens[0].text)
     raise InvalidInput(field, f"the column {item.expression!r:.80} needs a name; add AS and one")
+
+
+def _is_name(token: Token) -> bool:
+    """Many words, such as text and date, are names unless they stand where a type does."""
+    if token.token_type is TokenType.IDENTIFIER:
+        return True
+    return token.token_type not in VALUES and WORD.fullmatch(token.text) is not None
 
 
 def _refuse_aggregates(tokens: Sequence[Token], field: str) -> None:

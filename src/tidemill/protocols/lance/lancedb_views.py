@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import orjson
-import pyarrow as pa
 
 from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import SOURCE_ROW_ID, SourceQuery, ViewKind, view_output
-from tidemill.jobs.operations.views import DescribedView, ViewDefinition
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.jobs.model.derived import ViewKind
+from tidemill.jobs.operations.view_definitions import ViewDefinition
+from tidemill.jobs.operations.views import DescribedView
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.lance.lancedb_sql import query_text, read_query, view_text
+from tidemill.protocols.lance.lancedb_sql import query_text, read_sql, view_text
 
 # Where lancedb's client, opening a view's files itself, looks for the view's definition.
 DEFINITION_KEY: Final = "mv.definition"
-DEFINITION_FORMAT: Final = 1
+SCAN_FORMAT: Final = 1
+# What its client calls the layout of views that group rows; it reads no other of several tables.
+STATEMENT_FORMAT: Final = 2
+# What its client writes for a view of the rows of an index that are not near others.
+DEDUPLICATION: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
 VIEW_KEYS: Final = frozenset({"id", "query", "with_no_data", "identity", "context"})
 
 
@@ -27,23 +32,24 @@ def is_sql_view(fields: Fields) -> bool:
     return fields.has("query")
 
 
-def sql_view_query(fields: Fields) -> SourceQuery:
+def sql_view_definition(fields: Fields) -> ViewDefinition:
     fields.refuse_unknown(VIEW_KEYS)
-    return read_query(fields.required_text("query"), "query")
-
-
-def sql_view_definition(fields: Fields, query: SourceQuery, projected: pa.Schema) -> ViewDefinition:
-    """`projected` is what the query yields from its source as it is now."""
-    if SOURCE_ROW_ID in projected.names:
-        raise InvalidInput("query", f"yields a column {SOURCE_ROW_ID}, which the view needs for itself")
-    definition = orjson.dumps({"format": DEFINITION_FORMAT, "query": query_text(query)})
-    output = view_output(ViewKind.QUERY, projected, None)
+    text = fields.required_text("query")
+    if DEDUPLICATION.match(text):
+        raise Unsupported("query: vector_dedup() is not supported yet; a view is made from tables")
+    query, statement = read_sql(text, "query")
+    spelt = query_text(query) if statement is None else statement
+    layout = SCAN_FORMAT if statement is None else STATEMENT_FORMAT
+    definition = orjson.dumps({"format": layout, "query": spelt}).decode()
     return ViewDefinition(
         kind=ViewKind.QUERY,
         query=query,
-        raw_query=fields.required_text("query"),
-        output=output.with_metadata({DEFINITION_KEY: definition}),
+        raw_query=text,
+        output=None,
         is_populated=not fields.flag("with_no_data"),
+        statement=statement,
+        metadata={DEFINITION_KEY: definition},
+        query_field="query",
     )
 
 
@@ -56,7 +62,7 @@ def described_view_json(
         "name": described.table.ident.name,
         "namespace_path": list(described.table.ident.namespace.levels),
         "query": view_text(view, levels, functions),
-        "source_table": levels[-1],
+        "source_table": levels[-1] if levels else "",
         "source_namespace": list(NamespacePath(tuple(levels[:-1])).levels),
         "projections": [
             {"output_column": alias, "expression": expression}

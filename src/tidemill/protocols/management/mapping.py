@@ -1,4 +1,4 @@
-"""Jobs, functions and plans in the JSON of the management API."""
+"""Jobs, functions, plans and views in the JSON of the management API."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import Job, JobEvent
-from tidemill.jobs.model.plans import BackfillExplanation, RefreshPlan
+from tidemill.jobs.model.lineage import LineageEntry, ObjectLineage
+from tidemill.jobs.model.plans import BackfillExplanation, RefreshExplanation
 from tidemill.jobs.model.provenance import ColumnStatus
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
 
 PREVIEWED_ROWS: Final = "arrow"
 
@@ -76,7 +78,7 @@ def function_json(function: Function) -> dict[str, Any]:
     }
 
 
-def explanation_json(explained: BackfillExplanation) -> dict[str, Any]:
+def explanation_json(explained: BackfillExplanation | RefreshExplanation) -> dict[str, Any]:
     return {
         **explained.plan.summary(),
         "expected_seconds": explained.expected_seconds,
@@ -88,7 +90,7 @@ def status_json(status: ColumnStatus) -> dict[str, Any]:
     return asdict(status)
 
 
-def row_error_json(column: str, error: RowError) -> dict[str, Any]:
+def row_error_json(column: str | None, error: RowError) -> dict[str, Any]:
     failure = error.failure
     return {
         "column": column,
@@ -109,22 +111,60 @@ def environment_json(name: str, environment: Environment) -> dict[str, Any]:
     return {"name": name, "pip": list(environment.packages), "env_vars": sorted(environment.variables)}
 
 
-def refresh_plan_json(plan: RefreshPlan) -> dict[str, Any]:
+def view_status_json(status: ViewStatus) -> dict[str, Any]:
     return {
-        "mode": _mode(plan),
-        "source_version": plan.source_version,
-        "rows": plan.rows,
-        "rows_replaced": plan.rows_replaced,
-        "rows_removed": plan.rows_removed,
-        "rows_reused": plan.rows_reused,
-        "reason": plan.reason,
+        "view": list(status.view),
+        "kind": status.kind.value,
+        "policy": status.policy.value,
+        "auto_refresh": status.has_auto_refresh,
+        "version": status.version,
+        "is_fresh": status.is_fresh,
+        "reason": status.reason,
+        "sources": [_source_json(source) for source in status.sources],
+        "last_refresh": None if status.last_refresh is None else _last_refresh_json(status.last_refresh),
     }
 
 
-def _mode(plan: RefreshPlan) -> str:
-    if plan.is_empty:
-        return "no_op"
-    return "full" if plan.is_full else "incremental"
+def _source_json(source: SourceStatus) -> dict[str, Any]:
+    return {
+        "source": list(source.source),
+        "version_consumed": source.version_consumed,
+        "latest_version": source.latest_version,
+        "versions_behind": source.versions_behind,
+        "inserted": source.inserted,
+        "updated": source.updated,
+        "deleted": source.deleted,
+    }
+
+
+def _last_refresh_json(last: LastRefresh) -> dict[str, Any]:
+    return {
+        "job_id": last.job_id,
+        "state": last.state.value,
+        "finished_at": _time(last.finished_at),
+        "mode": last.mode,
+    }
+
+
+def lineage_json(lineage: ObjectLineage) -> dict[str, Any]:
+    return {
+        "object": list(lineage.levels),
+        "kind": lineage.kind.value,
+        "column": lineage.column,
+        "upstream": [_lineage_entry_json(entry) for entry in lineage.upstream],
+        "downstream": [_lineage_entry_json(entry) for entry in lineage.downstream],
+    }
+
+
+def _lineage_entry_json(entry: LineageEntry) -> dict[str, Any]:
+    return {
+        "object": list(entry.levels),
+        "kind": entry.kind.value,
+        "column": entry.column,
+        "through": entry.through.value,
+        "function": None if entry.function is None else asdict(entry.function),
+        "depth": entry.depth,
+    }
 
 
 def _time(at: datetime | None) -> str | None:

@@ -6,13 +6,23 @@ from typing import Final
 
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.management.errors import render_error
-from tidemill.protocols.management.routes import columns, explain, functions, health, jobs, manifests, watch
+from tidemill.protocols.management.routes import (
+    columns,
+    explain,
+    functions,
+    health,
+    jobs,
+    manifests,
+    views,
+    watch,
+)
 
 ROUTES: Final = (
     *health.ROUTES,
     *functions.ROUTES,
     *manifests.ROUTES,
     *columns.ROUTES,
+    *views.ROUTES,
     *explain.ROUTES,
     *jobs.ROUTES,
     *watch.ROUTES,

@@ -11,36 +11,24 @@ from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.job_requests import idempotency_key, refresh_request
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.derived_mapping import view_definition
-from tidemill.protocols.lance.geneva_mapping import geneva_view, is_geneva_query
-from tidemill.protocols.lance.lancedb_views import (
-    described_view_json,
-    is_sql_view,
-    sql_view_definition,
-    sql_view_query,
-)
+from tidemill.protocols.lance.lancedb_views import described_view_json, is_sql_view, sql_view_definition
 from tidemill.protocols.lance.requests import table_request
+from tidemill.protocols.lance.view_mapping import view_definition
 
 
 def create_materialized_view(call: Call) -> Response:
     """lancedb's client wants a view that is being filled to be answered as a job."""
     ident, body = table_request(call)
-    views = call.operations.views
-    if not is_sql_view(body):
-        is_geneva = is_geneva_query(body.text("source_query") or "")
-        definition = geneva_view(body, ident.namespace.levels) if is_geneva else view_definition(body)
-        created = views.create(call.caller, ident, definition)
-        return json_response(without_nulls({"version": created.version, "job_id": created.job_id}), 201)
-    query = sql_view_query(body)
-    projected = views.project(call.caller, query, "query")
-    made = views.create(call.caller, ident, sql_view_definition(body, query, projected))
+    is_sql = is_sql_view(body)
+    definition = sql_view_definition(body) if is_sql else view_definition(call, body, ident)
+    made = call.operations.views.create(call.caller, ident, definition)
     answer = without_nulls({"version": made.version, "job_id": made.job_id})
-    return json_response(answer, 201 if made.job_id is None else 202)
+    return json_response(answer, 202 if is_sql and made.job_id is not None else 201)
 
 
 def refresh_materialized_view(call: Call) -> Response:
     ident, body = table_request(call)
-    request = refresh_request(body)
+    request = refresh_request(call, body)
     job = call.operations.jobs.submit_refresh(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

@@ -12,7 +12,7 @@ from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.job_requests import backfill_request, refresh_request
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import explanation_json, refresh_plan_json
+from tidemill.protocols.management.mapping import explanation_json
 
 
 def explain_backfill(call: Call) -> Response:
@@ -23,8 +23,8 @@ def explain_backfill(call: Call) -> Response:
 
 def explain_refresh(call: Call) -> Response:
     ident = table_of(call)
-    request = refresh_request(read_object(call.body))
-    return json_response(refresh_plan_json(call.operations.explain.refresh(call.caller, ident, request)))
+    request = refresh_request(call, read_object(call.body))
+    return json_response(explanation_json(call.operations.explain.refresh(call.caller, ident, request)))
 
 
 ROUTES: Final = (

@@ -1,0 +1,110 @@
+"""Translation of materialized views: source queries in each form that we read, and those we only keep."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from tidemill.catalog.model.functions import Function, decode_base64, decode_envelope, decode_schema
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.errors import InvalidInput
+from tidemill.jobs.model.derived import SourceQuery
+from tidemill.jobs.operations.view_definitions import FunctionColumn, ViewDefinition
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import Fields, checked_expression, text_mapping
+from tidemill.protocols.lance.geneva_views import geneva_view, is_geneva_query
+from tidemill.protocols.lance.lancedb_sql import is_sql, read_sql
+from tidemill.protocols.lance.view_options import environment_reader, function_spec, view_kind, with_options
+
+SOURCE_QUERY_FORMAT: Final = "tidemill.query/1"
+SOURCE_QUERY_KEYS: Final = frozenset(
+    {"format", "source", "columns", "filter", "limit", "offset", "functions"}
+)
+# A definition that nobody here can read.
+UNREAD: Final = SourceQuery(())
+
+
+def view_definition(call: Call, fields: Fields, ident: TableIdent) -> ViewDefinition:
+    raw_query = fields.required_text("source_query")
+    environment_of = environment_reader(call)
+    if is_geneva_query(raw_query):
+        return geneva_view(fields, ident.namespace.levels, environment_of)
+    kind = view_kind(fields)
+    spec = function_spec(fields, kind)
+    function, inputs = (None, ()) if spec is None else _view_function(spec)
+    query, statement, columns = _source_query(raw_query, "source_query")
+    has_output = fields.has("output_schema") or not is_sql(raw_query)
+    definition = ViewDefinition(
+        kind=kind,
+        query=query,
+        raw_query=raw_query,
+        output=decode_schema(fields.required_text("output_schema"), "output_schema") if has_output else None,
+        function=function,
+        inputs=inputs,
+        columns=columns,
+        statement=statement,
+    )
+    return with_options(definition, fields, spec, environment_of)
+
+
+def _source_query(text: str, field: str) -> tuple[SourceQuery, str | None, tuple[FunctionColumn, ...]]:
+    """The scan, or the statement, and the columns that functions make; neither if nobody here can read it."""
+    if is_sql(text):
+        return (*read_sql(text, field), ())
+    body = _json(text)
+    if not isinstance(body, dict) or body.get("format") != SOURCE_QUERY_FORMAT:
+        return UNREAD, None, ()
+    fields = Fields(body, field)
+    fields.refuse_unknown(SOURCE_QUERY_KEYS)
+    source = fields.texts("source") or ()
+    table_ident(source, fields.name_of("source"))
+    functions = tuple(_function_column(entry) for entry in fields.objects("functions"))
+    query = SourceQuery(
+        source=source,
+        columns=_columns(fields, functions),
+        filter=fields.expression("filter"),
+        limit=fields.integer("limit", 0),
+        offset=fields.integer("offset", 0),
+    )
+    return query, None, functions
+
+
+def _json(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _columns(fields: Fields, functions: tuple[FunctionColumn, ...]) -> dict[str, str] | None:
+    raw, name = fields.raw("columns"), fields.name_of("columns")
+    if raw is None:
+        return None
+    columns = text_mapping(raw, name)
+    if not columns and not functions:
+        raise InvalidInput(name, "is empty; null means all columns")
+    return {
+        alias: checked_expression(expression, f"{name}.{alias}"[:200])
+        for alias, expression in columns.items()
+    }
+
+
+def _function_column(entry: Fields) -> FunctionColumn:
+    return FunctionColumn(
+        name=entry.required_text("name"),
+        index=entry.required_integer("index", 0),
+        function=_function(entry, "envelope"),
+        inputs=entry.texts("inputs") or (),
+        field=entry.name_of("envelope"),
+    )
+
+
+def _view_function(spec: Fields) -> tuple[Function, tuple[str, ...]]:
+    spec.refuse_given("num_cpus", "num_gpus", "memory")
+    return _function(spec, "udtf"), spec.texts("input_columns") or ()
+
+
+def _function(fields: Fields, key: str) -> Function:
+    name = fields.name_of(key)
+    return decode_envelope(decode_base64(fields.required_text(key), name), name)

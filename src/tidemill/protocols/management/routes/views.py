@@ -1,0 +1,58 @@
+"""Routes that tell how fresh views are, whether they are right, and where tables and views come from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import read_object
+from tidemill.protocols.http.identifiers import table_of
+from tidemill.protocols.http.job_requests import idempotency_key, verify_request
+from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.routing import Route
+from tidemill.protocols.management.mapping import lineage_json, row_error_json, view_status_json
+from tidemill.protocols.management.paging import page_limit, row_token
+from tidemill.protocols.management.routes.columns import DEFAULT_ERRORS, MAX_ERRORS
+
+
+def get_view_status(call: Call) -> Response:
+    return json_response(view_status_json(call.operations.view_status.status(call.caller, table_of(call))))
+
+
+def verify_view(call: Call) -> Response:
+    ident = table_of(call)
+    request = verify_request(call, read_object(call.body))
+    job = call.operations.jobs.submit_verify(call.caller, ident, request, idempotency_key(call))
+    return json_response({"job_id": job.job_id}, 202)
+
+
+def list_view_errors(call: Call) -> Response:
+    """Row ids are those of the source; which of several functions failed is told by the traceback."""
+    limit = page_limit(call, DEFAULT_ERRORS, MAX_ERRORS)
+    errors = call.operations.view_status.errors(
+        call.caller,
+        table_of(call),
+        job_id=call.query.get("job_id") or None,
+        after=row_token(call),
+        limit=limit + 1,
+    )
+    shown = errors[:limit]
+    token = str(shown[-1].failure.row_id) if len(errors) > limit else None
+    return json_response(
+        without_nulls({"errors": [row_error_json(None, error) for error in shown], "page_token": token})
+    )
+
+
+def get_lineage(call: Call) -> Response:
+    column = call.query.get("column") or None
+    return json_response(lineage_json(call.operations.lineage.of(call.caller, table_of(call), column)))
+
+
+ROUTES: Final = (
+    Route("GET", "/api/v1/views/{id}/status", get_view_status),
+    Route("POST", "/api/v1/views/{id}/verify", verify_view),
+    Route("GET", "/api/v1/views/{id}/errors", list_view_errors),
+    Route("GET", "/api/v1/tables/{id}/lineage", get_lineage),
+)
