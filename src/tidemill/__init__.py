@@ -1,6 +1,7 @@
 """Tidemill: an open lakehouse catalog that computes columns and materialized views.
 
-Work starts with `tidemill.connect()`; functions are declared with `@tidemill.udf` and `@tidemill.chunker`.
+Work starts with `tidemill.connect()`; functions are declared with `@tidemill.udf`, `@tidemill.chunker` and
+`@tidemill.udtf`.
 """
 
 from __future__ import annotations
@@ -11,32 +12,46 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tidemill.functions.blobs import Blob
+    from tidemill.sdk.bindings import BoundFunction, bind
     from tidemill.sdk.connection import connect
-    from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
+    from tidemill.sdk.definitions import (
+        ChunkerDefinition,
+        QueryDefinition,
+        SqlDefinition,
+        TableFunctionDefinition,
+    )
     from tidemill.sdk.errors import ClientError, JobCancelled, JobFailed, TidemillRequestError
     from tidemill.sdk.explain import Explanation, RefreshExplanation
+    from tidemill.sdk.freshness import ViewStatus
     from tidemill.sdk.functions import UDF, chunker, udf
     from tidemill.sdk.jobs import Job, JobEvent
     from tidemill.sdk.lake import Lake
+    from tidemill.sdk.lineage import Lineage, LineageStep
     from tidemill.sdk.manifests import Manifest, ManifestInfo
     from tidemill.sdk.policies import OnError, fail, retry, skip
     from tidemill.sdk.preview import Preview
     from tidemill.sdk.status import ColumnStatus, RowErrorInfo
     from tidemill.sdk.table import Table
+    from tidemill.sdk.table_functions import TableUDF, over, udtf
+    from tidemill.sdk.verification import Difference, Verification
     from tidemill.sdk.view import View
 
 __all__ = [
     "UDF",
     "Blob",
+    "BoundFunction",
     "ChunkerDefinition",
     "ClientError",
     "ColumnStatus",
+    "Difference",
     "Explanation",
     "Job",
     "JobCancelled",
     "JobEvent",
     "JobFailed",
     "Lake",
+    "Lineage",
+    "LineageStep",
     "Manifest",
     "ManifestInfo",
     "OnError",
@@ -44,31 +59,43 @@ __all__ = [
     "QueryDefinition",
     "RefreshExplanation",
     "RowErrorInfo",
+    "SqlDefinition",
     "Table",
+    "TableFunctionDefinition",
+    "TableUDF",
     "TidemillRequestError",
+    "Verification",
     "View",
+    "ViewStatus",
     "__version__",
+    "bind",
     "chunker",
     "connect",
     "fail",
+    "over",
     "retry",
     "skip",
     "udf",
+    "udtf",
 ]
 
 # Loaded at first use: the server and the workers import this package too and need none of it.
 _HOMES: Final = {
     "UDF": "sdk.functions",
     "Blob": "functions.blobs",
+    "BoundFunction": "sdk.bindings",
     "ChunkerDefinition": "sdk.definitions",
     "ClientError": "sdk.errors",
     "ColumnStatus": "sdk.status",
+    "Difference": "sdk.verification",
     "Explanation": "sdk.explain",
     "Job": "sdk.jobs",
     "JobCancelled": "sdk.errors",
     "JobEvent": "sdk.jobs",
     "JobFailed": "sdk.errors",
     "Lake": "sdk.lake",
+    "Lineage": "sdk.lineage",
+    "LineageStep": "sdk.lineage",
     "Manifest": "sdk.manifests",
     "ManifestInfo": "sdk.manifests",
     "OnError": "sdk.policies",
@@ -76,15 +103,23 @@ _HOMES: Final = {
     "QueryDefinition": "sdk.definitions",
     "RefreshExplanation": "sdk.explain",
     "RowErrorInfo": "sdk.status",
+    "SqlDefinition": "sdk.definitions",
     "Table": "sdk.table",
+    "TableFunctionDefinition": "sdk.definitions",
+    "TableUDF": "sdk.table_functions",
     "TidemillRequestError": "sdk.errors",
+    "Verification": "sdk.verification",
     "View": "sdk.view",
+    "ViewStatus": "sdk.freshness",
+    "bind": "sdk.bindings",
     "chunker": "sdk.functions",
     "connect": "sdk.connection",
     "fail": "sdk.policies",
+    "over": "sdk.table_functions",
     "retry": "sdk.policies",
     "skip": "sdk.policies",
     "udf": "sdk.functions",
+    "udtf": "sdk.table_functions",
 }
 
 

@@ -12,6 +12,7 @@ from tidemill.cli.output import print_json, print_line
 from tidemill.cli.row_output import print_errors, print_status
 from tidemill.cli.target import Target
 from tidemill.jobs.model.jobs import RowSelection
+from tidemill.sdk.lake import Lake
 
 columns_app = typer.Typer(no_args_is_help=True, help="Look at computed columns.")
 
@@ -77,10 +78,17 @@ def errors(
 ) -> None:
     """List the rows on which functions failed, and what they raised."""
     with target.open() as lake:
-        found = lake.table(table).errors(column, job, branch=branch)
+        # The functions of a view fail, too; those of a column are asked for as in any table.
+        is_view = column is None and _is_view(lake, table)
+        found = (lake.view(table) if is_view else lake.table(table)).errors(column, job, branch=branch)
     if as_json:
         print_json([asdict(error) for error in found])
     elif found:
         print_errors(found, with_tracebacks=traceback)
     else:
         print_line("No function failed on a row")
+
+
+def _is_view(lake: Lake, name: str) -> bool:
+    namespace, _, last = name.rpartition(".")
+    return last in lake.list_views(namespace or None)

@@ -9,8 +9,8 @@ import typer
 from tidemill.cli.options import (
     BackfillOptions,
     ColumnArgument,
-    FullOption,
     JsonOption,
+    RefreshOptions,
     TableArgument,
     ViewArgument,
     with_groups,
@@ -40,11 +40,11 @@ def explain_backfill(
 @explain_app.command("refresh")
 @with_groups
 def explain_refresh(
-    view: ViewArgument, *, full: FullOption = False, target: Target, as_json: JsonOption = False
+    view: ViewArgument, *, options: RefreshOptions, target: Target, as_json: JsonOption = False
 ) -> None:
     """What refreshing a view would do now."""
     with target.open() as lake:
-        _show(lake.view(view).explain(full=full), as_json=as_json)
+        _show(lake.view(view).explain(**options.knobs()), as_json=as_json)
 
 
 def _show(explanation: Explanation | RefreshExplanation, *, as_json: bool) -> None:

@@ -43,6 +43,16 @@ def follow(job: Job, *, as_json: bool) -> None:
         print_ended(job)
 
 
+def report(job: Job, *, is_waiting: bool, as_json: bool) -> None:
+    """Waits for a job that was started, or says how to."""
+    if is_waiting:
+        follow(job, as_json=as_json)
+    elif as_json:
+        print_json(job.to_dict())
+    else:
+        print_line(f"Job {job.id} is {job.state}; watch it with 'tidemill jobs watch {job.id}'")
+
+
 def print_ended(job: Job) -> None:
     print_line(f"Job {job.id} {note(job.state, job.progress)}")
     if has_skipped(job):

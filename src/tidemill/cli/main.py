@@ -13,10 +13,12 @@ from tidemill.cli.columns import columns_app, errors
 from tidemill.cli.doctor import doctor
 from tidemill.cli.explain import explain_app
 from tidemill.cli.jobs import jobs_app
+from tidemill.cli.lineage import lineage
 from tidemill.cli.manifests import manifests_app
 from tidemill.cli.output import print_line
 from tidemill.cli.runs import backfill, preview, refresh
 from tidemill.cli.serve import serve, work
+from tidemill.cli.views import verify, views_app
 
 app = typer.Typer(
     name="tidemill",
@@ -31,8 +33,11 @@ app.command("doctor")(doctor)
 app.command("backfill")(backfill)
 app.command("preview")(preview)
 app.command("refresh")(refresh)
+app.command("verify")(verify)
 app.command("errors")(errors)
+app.command("lineage")(lineage)
 app.add_typer(columns_app, name="columns")
+app.add_typer(views_app, name="views")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(explain_app, name="explain")
 app.add_typer(manifests_app, name="manifests")

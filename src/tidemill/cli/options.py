@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import RowSelection
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
@@ -55,6 +56,22 @@ FlushOption = Annotated[
     float | None,
     typer.Option("--flush-interval", min=0, help="Seconds after which results are put in safety."),
 ]
+SourceVersionOption = Annotated[
+    int | None, typer.Option("--src-version", min=1, help="Version of the source; the latest by default.")
+]
+OutputLimitOption = Annotated[
+    int | None, typer.Option("--output-limit", min=0, help="Show at most so many rows of a chunker.")
+]
+SourceTaskOption = Annotated[
+    int | None, typer.Option("--source-task-size", min=1, help="Rows of the source per task.")
+]
+FragmentRowsOption = Annotated[
+    int | None, typer.Option("--max-rows-per-fragment", min=1, help="Rows of the files it writes.")
+]
+RefreshPolicyOption = Annotated[
+    RefreshPolicy | None,
+    typer.Option("--policy", help="Compute what changed, or everything; the view's own by default."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,25 @@ class BackfillOptions:
     def knobs(self) -> dict[str, Any]:
         only = self.only.value if self.only else None
         return {**asdict(self), "only": only, "retry_failed": self.retry_failed or None}
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOptions:
+    """The knobs of a refresh, apart from what to do about failing rows."""
+
+    full: FullOption = False
+    policy: RefreshPolicyOption = None
+    src_version: SourceVersionOption = None
+    output_limit: OutputLimitOption = None
+    cluster: ClusterOption = None
+    manifest: ManifestOption = None
+    concurrency: ConcurrencyOption = None
+    intra_applier_concurrency: CallsOption = None
+    source_task_size: SourceTaskOption = None
+    max_rows_per_fragment: FragmentRowsOption = None
+
+    def knobs(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,22 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.job_output import follow
+from tidemill.cli.job_output import report
 from tidemill.cli.options import (
     BackfillOptions,
     ColumnArgument,
-    ConcurrencyOption,
-    FullOption,
     JsonOption,
     NoWaitOption,
     PreviewOptions,
+    RefreshOptions,
     TableArgument,
     ViewArgument,
     with_groups,
 )
-from tidemill.cli.output import print_json, print_line
+from tidemill.cli.output import print_json
 from tidemill.cli.policies import ErrorOptions
 from tidemill.cli.row_output import preview_json, print_preview
 from tidemill.cli.target import Target
-from tidemill.sdk.jobs import Job
 
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="At most so many.")]
 
@@ -43,23 +41,24 @@ def backfill(
     policy = errors.policy()
     with target.open() as lake:
         job = lake.table(table).backfill(column, **options.knobs(), on_error=policy)
-        _report(job, is_waiting=not no_wait, as_json=as_json)
+        report(job, is_waiting=not no_wait, as_json=as_json)
 
 
 @with_groups
 def refresh(
     view: ViewArgument,
     *,
-    full: FullOption = False,
-    concurrency: ConcurrencyOption = None,
+    options: RefreshOptions,
+    errors: ErrorOptions,
     no_wait: NoWaitOption = False,
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
     """Bring a materialized view up to date."""
+    policy = errors.policy()
     with target.open() as lake:
-        job = lake.view(view).refresh(full=full, concurrency=concurrency)
-        _report(job, is_waiting=not no_wait, as_json=as_json)
+        job = lake.view(view).refresh(**options.knobs(), on_error=policy)
+        report(job, is_waiting=not no_wait, as_json=as_json)
 
 
 @with_groups
@@ -79,12 +78,3 @@ def preview(
         print_json(preview_json(found))
     else:
         print_preview(found)
-
-
-def _report(job: Job, *, is_waiting: bool, as_json: bool) -> None:
-    if is_waiting:
-        follow(job, as_json=as_json)
-    elif as_json:
-        print_json(job.to_dict())
-    else:
-        print_line(f"Job {job.id} is {job.state}; watch it with 'tidemill jobs watch {job.id}'")

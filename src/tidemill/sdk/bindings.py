@@ -4,15 +4,62 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import VALUE_FIELD, encode_envelope
+from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind, encode_envelope
 from tidemill.sdk.functions import function_of, signature_of
 from tidemill.sdk.signatures import Signature
 
 Columns = Mapping[str, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class BoundFunction:
+    """A function of one value per row with the columns it reads, in the order of its parameters."""
+
+    function: Function
+    inputs: tuple[str, ...]
+
+
+def bind(function: Any, *columns: str) -> BoundFunction:
+    """A function with the columns it is to read, for a column of a view.
+
+    Args:
+        function: Declared with `@tidemill.udf`: a function, a class or an instance of one.
+        *columns: A column for each parameter, in their order; none means those of its declaration.
+
+    >>> import tidemill
+    >>> @tidemill.udf
+    ... def size(value: str) -> int:
+    ...     return len(value)
+    >>> sizes = docs.select("id", size=tidemill.bind(size, "text"))
+    >>> sizes.output_schema().names
+    ['__source_row_id', 'id', 'size']
+    """
+    signature = signature_of(function)
+    _refuse_rows(signature)
+    return BoundFunction(function_of(function), signature.bound_inputs(columns or None))
+
+
+def bound(name: str, made: Any) -> BoundFunction:
+    """What makes a column of a view: a bound function, or one that reads the columns of its declaration."""
+    if isinstance(made, BoundFunction):
+        return made
+    try:
+        return bind(made)
+    except TypeError as error:
+        raise TypeError(f"{name}= is an SQL expression or a function: {error}") from error
+
+
+def _refuse_rows(signature: Signature) -> None:
+    if signature.kind.makes_rows:
+        how = f"table.chunk({signature.name})"
+        if signature.kind is FunctionKind.TABLE:
+            how = f"{signature.name}.over(table)"
+        raise TypeError(f"{signature.name} makes rows, not a value; use {how} for a view")
 
 
 def column_entry(
@@ -20,10 +67,7 @@ def column_entry(
 ) -> dict[str, Any]:
     """Columns that one function fills, each with the field of the result it takes; none means all of it."""
     signature = signature_of(function)
-    if signature.kind.makes_rows:
-        raise TypeError(
-            f"{signature.name} makes rows, not a value; use table.chunk({signature.name}) for a view"
-        )
+    _refuse_rows(signature)
     described = function_of(function)
     column = {
         "input_columns": list(signature.bound_inputs(inputs)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from tidemill.sdk.names import dotted
 
 # The mode of a refresh that finds everything up to date.
 NO_OP: Final = "no_op"
@@ -52,8 +54,29 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceChange:
+    """What happened to a source since the view was last refreshed; None where nobody can tell."""
+
+    source: str
+    from_version: int | None
+    version: int
+    inserted: int | None = None
+    updated: int | None = None
+    deleted: int | None = None
+
+    def __str__(self) -> str:
+        since = "" if self.from_version in {None, self.version} else f"{self.from_version} to "
+        changed = changes(self.inserted, self.updated, self.deleted)
+        return f"{self.source}, version {since}{self.version}: {changed}"
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshExplanation:
-    """What a refresh would do: incrementally or in full, with which rows of the source, and why."""
+    """What a refresh would do: incrementally or in full, with which rows of its sources, and why.
+
+    `keys` are groups, join keys or partitions to make anew, if the view is refreshed by these.
+    `expected_seconds` is known once it has been timed; `conflicts` are what is in its way.
+    """
 
     view: str
     mode: str
@@ -63,6 +86,10 @@ class RefreshExplanation:
     rows_removed: int
     rows_reused: int
     reason: str
+    keys: int | None = None
+    sources: tuple[SourceChange, ...] = ()
+    expected_seconds: float | None = None
+    conflicts: tuple[str, ...] = ()
 
     @property
     def is_noop(self) -> bool:
@@ -70,13 +97,25 @@ class RefreshExplanation:
         return self.mode == NO_OP
 
     def __str__(self) -> str:
+        changed = () if self.is_noop else self.sources
+        return "\n".join(
+            [
+                self._summary(),
+                *(f"Source: {source}" for source in changed),
+                *(f"Conflict: {text}" for text in self.conflicts),
+            ]
+        )
+
+    def _summary(self) -> str:
         head = f"Refresh of {self.view} to source version {self.source_version}: "
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
+        keys = "" if self.keys is None else f" for {counted(self.keys, 'key')}"
+        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
         return (
-            f"{head}{self.mode}, computes {counted(self.rows, 'source row')} "
+            f"{head}{self.mode}, computes {counted(self.rows, 'source row')}{keys} "
             f"(replaces {self.rows_replaced:,}), removes {self.rows_removed:,}, "
-            f"reuses {self.rows_reused:,} ({self.reason})"
+            f"reuses {self.rows_reused:,}{duration} ({self.reason})"
         )
 
 
@@ -106,7 +145,36 @@ def refresh_explanation(view: str, body: Mapping[str, Any]) -> RefreshExplanatio
         rows_removed=body["rows_removed"],
         rows_reused=body["rows_reused"],
         reason=body["reason"],
+        keys=body.get("keys"),
+        sources=tuple(map(_source_change, body.get("sources") or ())),
+        expected_seconds=body.get("expected_seconds"),
+        conflicts=tuple(body.get("conflicts") or ()),
     )
+
+
+def _source_change(body: Mapping[str, Any]) -> SourceChange:
+    return SourceChange(
+        source=object_name(body["source"]),
+        from_version=body.get("from_version"),
+        version=body["version"],
+        inserted=body.get("inserted"),
+        updated=body.get("updated"),
+        deleted=body.get("deleted"),
+    )
+
+
+def object_name(given: str | Sequence[str]) -> str:
+    """The name of a table or view that an answer has as levels or in one piece."""
+    return given if isinstance(given, str) else dotted(given)
+
+
+def changes(inserted: int | None, updated: int | None, deleted: int | None) -> str:
+    """`40 inserted, 5 updated`, as far as it is known."""
+    found = {"inserted": inserted, "updated": updated, "deleted": deleted}
+    if any(count is None for count in found.values()):
+        return "it is not known which rows changed"
+    said = [f"{count:,} {what}" for what, count in found.items() if count]
+    return ", ".join(said) or "no row changed"
 
 
 def counted(number: int, noun: str) -> str:

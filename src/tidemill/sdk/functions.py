@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.sdk.digest import code_digest
-from tidemill.sdk.payload import PlainResults, pickle_callable
+from tidemill.sdk.payload import PlainResults, RowBatches, pickle_callable
 from tidemill.sdk.signatures import Declaration, Signature, read_chunker, read_udf
 
 P = ParamSpec("P")
@@ -171,9 +171,8 @@ def udf(
     >>> is_png.function.timeout_seconds, is_png.function.blob_parameters
     (2.5, ('image',))
     """
-    said = _said(inputs, output, name, sys._getframe(1))
-    limited = replace(said, timeout_seconds=_seconds(timeout), packages=_packages(packages))
-    return _decorate(target, limited, read_udf)
+    said = declared(inputs, output, name, sys._getframe(1))
+    return decorate(target, limited(said, timeout, packages), read_udf)
 
 
 @overload
@@ -182,7 +181,12 @@ def chunker(target: C, /) -> C: ...  # type: ignore[overload-overlap]  # a class
 def chunker(target: Callable[P, R], /) -> UDF[P, R]: ...
 @overload
 def chunker(
-    *, inputs: Sequence[str] | None = None, output: pa.Schema | None = None, name: str | None = None
+    *,
+    inputs: Sequence[str] | None = None,
+    output: pa.Schema | None = None,
+    name: str | None = None,
+    timeout: float | timedelta | None = None,
+    packages: Sequence[str] = (),
 ) -> Decorator: ...
 def chunker(
     target: Any = None,
@@ -191,6 +195,8 @@ def chunker(
     inputs: Sequence[str] | None = None,
     output: pa.Schema | None = None,
     name: str | None = None,
+    timeout: float | timedelta | None = None,
+    packages: Sequence[str] = (),
 ) -> Any:
     """Declares a function that makes any number of rows from one, for a view made with `Table.chunk`.
 
@@ -201,6 +207,8 @@ def chunker(
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The schema of the yielded rows; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
+        timeout: How long the rows of one row may take, in seconds, as with `udf`.
+        packages: What it needs beyond what the workers have, in pip's notation.
 
     Raises:
         TypeError: A hint is missing or cannot be read as Arrow types; the message says which one.
@@ -220,8 +228,8 @@ def chunker(
     >>> sentences.output.names
     ['number', 'sentence']
     """
-    said = _said(inputs, output, name, sys._getframe(1))
-    return _decorate(target, said, read_chunker)
+    said = declared(inputs, output, name, sys._getframe(1))
+    return decorate(target, limited(said, timeout, packages), read_chunker)
 
 
 def signature_of(target: Any) -> Signature:
@@ -234,7 +242,8 @@ def signature_of(target: Any) -> Signature:
     if isinstance(found, ClassFunction):
         return found.signature
     raise TypeError(
-        f"{target!r} is not a function of the catalog; decorate it with @tidemill.udf or @tidemill.chunker"
+        f"{target!r} is not a function of the catalog; decorate it with @tidemill.udf, @tidemill.chunker or "
+        "@tidemill.udtf"
     )
 
 
@@ -246,13 +255,21 @@ def function_of(target: Any) -> Function:
     return function
 
 
-def _said(
-    inputs: Sequence[str] | None, output: pa.DataType | pa.Schema | None, name: str | None, caller: FrameType
+def declared(
+    inputs: Sequence[str] | None,
+    output: pa.DataType | pa.Schema | type | None,
+    name: str | None,
+    caller: FrameType,
 ) -> Declaration:
+    """What a decorator was told; names in hints are looked up where it stands."""
     if isinstance(inputs, str):
         raise TypeError(f"inputs= is a list of column names; write inputs=[{inputs!r}]")
     columns = tuple(inputs) if inputs is not None else None
     return Declaration(name or "", columns, output, {**caller.f_globals, **caller.f_locals})
+
+
+def limited(said: Declaration, timeout: float | timedelta | None, packages: Sequence[str]) -> Declaration:
+    return replace(said, timeout_seconds=_seconds(timeout), packages=_packages(packages))
 
 
 def _seconds(timeout: float | timedelta | None) -> float | None:
@@ -272,9 +289,15 @@ def _packages(packages: Sequence[str]) -> tuple[str, ...]:
     return tuple(package.strip() for package in packages)
 
 
-def _decorate(target: Any, said: Declaration, read: Callable[..., Signature]) -> Any:
+def decorate(
+    target: Any,
+    said: Declaration,
+    read: Callable[..., Signature],
+    wrap: Callable[[Any, Signature], Any] = UDF,
+) -> Any:
+    """The target as a function of the catalog, or a decorator if there is none yet."""
     if target is None:
-        return lambda later: _decorate(later, said, read)
+        return lambda later: decorate(later, said, read, wrap)
     if not callable(target):
         raise TypeError(
             f"a function or class is needed, not {target!r}; name the options, for instance output=..."
@@ -284,7 +307,7 @@ def _decorate(target: Any, said: Declaration, read: Callable[..., Signature]) ->
         raise TypeError(f"{target!r} has no name; give one with name=")
     if isinstance(target, type):
         return _decorate_class(target, named, read)
-    return UDF(target, read(target, named))
+    return wrap(target, read(target, named))
 
 
 def _decorate_class(cls: type, said: Declaration, read: Callable[..., Signature]) -> type:
@@ -315,7 +338,7 @@ def _function(call: Any, signature: Signature, *, is_stateful: bool = False) -> 
         kind=signature.kind,
         parameters=signature.parameters,
         output=signature.output,
-        payload=pickle_callable(PlainResults(call) if signature.yields_dataclasses else call, signature.name),
+        payload=pickle_callable(_sent(call, signature), signature.name),
         python=PYTHON_MINOR,
         is_stateful=is_stateful,
         source=_source(call if inspect.isfunction(call) else type(call)),
@@ -323,6 +346,13 @@ def _function(call: Any, signature: Signature, *, is_stateful: bool = False) -> 
         timeout_seconds=signature.timeout_seconds,
         blob_parameters=signature.blob_parameters,
     )
+
+
+def _sent(call: Any, signature: Signature) -> Callable[..., Any]:
+    """The callable whose results the workers can read."""
+    if signature.kind is FunctionKind.TABLE:
+        return RowBatches(call, signature.output)
+    return PlainResults(call) if signature.yields_dataclasses else call
 
 
 def _digest(call: Any, signature: Signature) -> str:

@@ -61,12 +61,24 @@ def arrow_type(hint: Any, scope: Mapping[str, Any]) -> pa.DataType:
 
 def row_schema(hint: Any, scope: Mapping[str, Any]) -> pa.Schema:
     """The columns a chunker yields, from a hint such as `Iterator[Passage]`."""
+    row = yielded(hint)
+    if not (is_named_tuple(row) or is_typeddict(row)):
+        raise UnreadableHint(f"{describe(row)} does not name columns; use a NamedTuple or a TypedDict")
+    return pa.schema(_fields(row, scope))
+
+
+def yielded(hint: Any) -> Any:
+    """What comes out of something with a hint such as `Iterator[Passage]`."""
     arguments = get_args(hint)
     if get_origin(hint) not in ROW_SOURCES or not arguments:
         raise UnreadableHint(f"{describe(hint)} does not say what is yielded; use Iterator[SomeNamedTuple]")
-    row = arguments[0]
-    if not (is_named_tuple(row) or is_typeddict(row)):
-        raise UnreadableHint(f"{describe(row)} does not name columns; use a NamedTuple or a TypedDict")
+    return arguments[0]
+
+
+def class_schema(row: Any, scope: Mapping[str, Any]) -> pa.Schema:
+    """The columns of rows that are NamedTuples, TypedDicts or dataclasses."""
+    if not (is_named_tuple(row) or is_typeddict(row) or is_dataclass_type(row)):
+        raise UnreadableHint(f"{describe(row)} does not name columns; use a NamedTuple or a dataclass")
     return pa.schema(_fields(row, scope))
 
 
@@ -74,9 +86,13 @@ def is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
+def is_dataclass_type(hint: Any) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
 def has_dataclass(hint: Any) -> bool:
     """Whether values with that hint hold dataclass instances, which Arrow cannot convert by itself."""
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if is_dataclass_type(hint):
         return True
     return any(has_dataclass(argument) for argument in get_args(hint))
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from tidemill.sdk.handles import TableHandle
-from tidemill.sdk.http import pages
+from tidemill.sdk.http import Params, pages
 from tidemill.sdk.jobs import Job
 from tidemill.sdk.status import ColumnStatus, RowErrorInfo, column_status, row_error
 
@@ -84,18 +84,24 @@ class ColumnInspection(TableHandle):
         ['ZeroDivisionError']
         """
         path, params = self._management_path("errors")
-        job_id = job.id if isinstance(job, Job) else job
-        asked = {**params, "column": column, "job_id": job_id, "branch": branch}
+        asked = {**params, "column": column, "job_id": job_id_of(job), "branch": branch}
+        return self._errors(path, asked, column or "")
+
+    def _errors(self, path: str, asked: Params, column: str) -> list[RowErrorInfo]:
         found: list[RowErrorInfo] = []
         for page in pages(self._client, path, asked):
-            found.extend(row_error(column or "", body) for body in page["errors"])
+            found.extend(row_error(column, body) for body in page.get("errors", []))
             if page.get("truncated"):
                 # Only the errors of one column or job come in pages.
                 warnings.warn(
                     f"{self.name}: these are the first {len(found):,} errors; name a column or a job for all",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         return found
 
     def _column_path(self, column: str, action: str) -> tuple[str, dict[str, str]]:
         return self._management_path(f"columns/{quote(column, safe='')}/{action}")
+
+
+def job_id_of(job: Job | str | None) -> str | None:
+    return job.id if isinstance(job, Job) else job

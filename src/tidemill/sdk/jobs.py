@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tidemill.jobs.model.jobs import Failure, Progress
+from tidemill.jobs.model.jobs import Failure, JobKind, Progress
 from tidemill.jobs.model.state import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed, WaitTimedOut
 from tidemill.sdk.http import ServerClient
 from tidemill.sdk.progress import Silence, progress_display
+from tidemill.sdk.verification import Verification, read_verification
 
 # The server answers a waiting request after this long at the latest.
 LONGEST_POLL_SECONDS: Final = 30
@@ -34,7 +35,7 @@ class JobEvent:
 
 
 class Job:
-    """A backfill, preview or refresh that runs on the server, whether or not anybody waits for it.
+    """A backfill, preview, refresh or verification that runs on the server, whether anybody waits or not.
 
     >>> import tidemill
     >>> @tidemill.udf
@@ -61,7 +62,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """`backfill`, `preview`, `refresh` or `index`."""
+        """`backfill`, `preview`, `refresh`, `verify` or `index`."""
         return str(self._body["kind"])
 
     @property
@@ -118,6 +119,13 @@ class Job:
         """What a finished job says about its outcome."""
         found = self._body.get("result")
         return dict(found) if found is not None else None
+
+    @property
+    def verification(self) -> Verification | None:
+        """What a finished job of `View.verify` found."""
+        found = self.result
+        is_verified = self.kind == JobKind.VERIFY and found is not None
+        return read_verification(".".join(self.table), found or {}) if is_verified else None
 
     @property
     def failure(self) -> Failure | None:

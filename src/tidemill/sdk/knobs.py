@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.sdk.manifests import manifest_request
 from tidemill.sdk.policies import on_error_request
 
@@ -28,11 +29,36 @@ BACKFILL_KNOBS: Final = (
     "manifest",
 )
 PREVIEW_KNOBS: Final = ("where", "branch", "cluster", "manifest")
-REFRESH_KNOBS: Final = ("src_version", "concurrency", "max_rows_per_fragment", "full")
+REFRESH_KNOBS: Final = (
+    "full",
+    "policy",
+    "src_version",
+    "output_limit",
+    "on_error",
+    "concurrency",
+    "intra_applier_concurrency",
+    "source_task_size",
+    "max_rows_per_fragment",
+    "cluster",
+    "manifest",
+)
+
+
+def policy_request(given: Any) -> str:
+    """How a view is refreshed, by its name."""
+    try:
+        return RefreshPolicy(given).value
+    except ValueError as error:
+        raise ValueError(
+            f"policy= is one of {', '.join(map(repr, map(str, RefreshPolicy)))}, not {given!r:.60}"
+        ) from error
+
+
 # Those that have a form of their own on the wire.
 RENDERED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "on_error": on_error_request,
     "manifest": manifest_request,
+    "policy": policy_request,
 }
 
 

@@ -10,15 +10,14 @@ from typing import Any, Final, Literal, Self
 
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.sdk.data import as_reader
-from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
 from tidemill.sdk.embedded import EmbeddedServer
 from tidemill.sdk.functions import function_of
 from tidemill.sdk.http import ServerClient, pages
 from tidemill.sdk.jobs import Job, get_job
+from tidemill.sdk.lake_views import LakeViews
 from tidemill.sdk.manifests import Manifest, ManifestInfo, drop_manifest, list_manifests, put_manifest
 from tidemill.sdk.names import DEFAULT_DELIMITER, Name, joined_id, levels_of, namespace_levels
 from tidemill.sdk.table import Table
-from tidemill.sdk.view import View
 
 Mode = Literal["create", "exist_ok", "overwrite"]
 MODES: Final[Mapping[str, str]] = {"create": "Create", "exist_ok": "ExistOk", "overwrite": "Overwrite"}
@@ -36,7 +35,7 @@ class FunctionInfo:
     details: Mapping[str, Any]
 
 
-class Lake:
+class Lake(LakeViews):
     """A connection to a server, made by `tidemill.connect`.
 
     It is a context manager. Closing it stops the server if `connect` started it.
@@ -143,40 +142,6 @@ class Lake:
         path, params = self._client.object_path("table", levels_of(name), "drop")
         self._client.post(path, params=params)
 
-    def create_materialized_view(
-        self, name: Name, definition: QueryDefinition | ChunkerDefinition, *, with_no_data: bool = True
-    ) -> View:
-        """Declares a view over a table.
-
-        Args:
-            name: `"space.view"` or a list of levels.
-            definition: Made with `table.select(...)`, `.where(...)` and `.chunk(...)`.
-            with_no_data: Leave it empty until `View.refresh`; otherwise the first refresh starts now and is
-                `view.first_refresh`.
-
-        >>> mills = docs.select("id").where("text LIKE '%mill%'")
-        >>> view = lake.create_materialized_view("examples.mills", mills)
-        >>> view.refresh().wait(timeout=120).progress.written
-        1
-        """
-        if not isinstance(definition, QueryDefinition | ChunkerDefinition):
-            raise TypeError("a view is defined with table.select(...), table.where(...) or table.chunk(...)")
-        levels = levels_of(name)
-        path, params = self._client.object_path("materialized_view", levels, "create")
-        body = {**definition.request(), "with_no_data": with_no_data}
-        job_id = self._client.post(path, body, params=params).get("job_id")
-        return View(self._client, levels, first_refresh=self.job(job_id) if job_id else None)
-
-    def view(self, name: Name) -> View:
-        """A view by name, without asking whether it exists."""
-        return View(self._client, levels_of(name))
-
-    def open_view(self, name: Name) -> View:
-        """A view that exists."""
-        view = self.view(name)
-        view.describe()
-        return view
-
     def jobs(
         self,
         *,
@@ -190,7 +155,7 @@ class Lake:
         Args:
             limit: At most so many.
             table: Only those of this table or view.
-            kind: Only `backfill`, `preview`, `refresh` or `index`.
+            kind: Only `backfill`, `preview`, `refresh`, `verify` or `index`.
             state: Only `QUEUED`, `RUNNING`, `PAUSED`, `DONE`, `FAILED` or `CANCELLED`.
 
         >>> lake.jobs(table="examples.docs", state="RUNNING")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pickle import PicklingError
 from typing import Any, Final
 
 import cloudpickle
+import pyarrow as pa
 
 from tidemill.sdk.modules import local_modules
 
 # cloudpickle keeps its list of by-value modules for the whole process.
 _REGISTRY: Final = threading.Lock()
+BATCH_ROWS: Final = 8192
 
 
 def pickle_callable(call: Callable[..., Any], name: str) -> bytes:
@@ -36,17 +38,84 @@ class PlainResults:
         self.call = call
 
     def setup(self) -> None:
-        prepare = getattr(self.call, "setup", None)
-        if prepare is not None:
-            prepare()
+        _set_up(self.call)
 
     def __call__(self, *values: Any) -> Any:
         return _plain(self.call(*values))
 
 
+class RowBatches:
+    """Calls a table function and collects the rows it yields into batches; its batches pass as they are."""
+
+    def __init__(self, call: Callable[[Any], Any], output: pa.Schema) -> None:
+        self.call = call
+        self.output = output
+
+    def setup(self) -> None:
+        _set_up(self.call)
+
+    def __call__(self, source: Any) -> Iterator[pa.RecordBatch | pa.Table]:
+        rows: list[Sequence[Any]] = []
+        for answer in _answers(self.call(source)):
+            is_row = not isinstance(answer, pa.RecordBatch | pa.Table)
+            if is_row:
+                rows.append(_values(answer, self.output.names))
+            if rows and (not is_row or len(rows) == BATCH_ROWS):
+                yield self._batch(rows)
+                rows = []
+            if not is_row:
+                yield answer
+        if rows:
+            yield self._batch(rows)
+
+    def _batch(self, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        columns = zip(self.output, zip(*rows, strict=True), strict=True)
+        arrays = [_array(field, [_plain(value) for value in values]) for field, values in columns]
+        return pa.record_batch(arrays, schema=self.output)
+
+
+def _set_up(call: Callable[..., Any]) -> None:
+    prepare = getattr(call, "setup", None)
+    if prepare is not None:
+        prepare()
+
+
+def _answers(made: Any) -> Iterable[Any]:
+    """One table may be returned instead of being yielded."""
+    if made is None:
+        return ()
+    return (made,) if isinstance(made, pa.RecordBatch | pa.Table) else made
+
+
+def _values(row: Any, names: Sequence[str]) -> Sequence[Any]:
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    if isinstance(row, Mapping):
+        unknown = row.keys() - set(names)
+        if unknown:
+            raise TypeError(f"yielded unknown columns {sorted(unknown)}; the output has {list(names)}")
+        return [row.get(name) for name in names]
+    if not isinstance(row, tuple):
+        raise TypeError(
+            f"yielded a {type(row).__name__}; a RecordBatch, NamedTuple, dataclass, dict or tuple is needed"
+        )
+    if len(row) != len(names):
+        raise TypeError(f"yielded {len(row)} values for the columns {list(names)}")
+    return row
+
+
+def _array(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, TypeError) as error:
+        raise TypeError(f"yielded values for '{field.name}' that are no {field.type}: {error}") from error
+
+
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

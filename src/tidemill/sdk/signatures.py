@@ -11,12 +11,22 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import FunctionKind, value_output
 from tidemill.functions.blobs import Blob
-from tidemill.sdk.hints import READABLE, UnreadableHint, arrow_type, describe, has_dataclass, row_schema
+from tidemill.sdk.hints import (
+    READABLE,
+    UnreadableHint,
+    arrow_type,
+    class_schema,
+    describe,
+    has_dataclass,
+    row_schema,
+    yielded,
+)
 
 # Columns of structs, maps and mixed values arrive as these; nothing has to be derived from them.
 OPEN_PARAMETERS: Final = frozenset({Any, object, dict, list, Mapping, Sequence})
 ARROW_ARRAYS: Final = (pa.Array, pa.ChunkedArray)
 CHUNKER_EXAMPLE: Final = "Iterator[Passage] with a NamedTuple Passage, or output=pa.schema([...])"
+TABLE_EXAMPLE: Final = "Iterator[Total] with a NamedTuple or dataclass Total, or output=pa.schema([...])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class Declaration:
 
     name: str
     inputs: tuple[str, ...] | None = None
-    output: pa.DataType | pa.Schema | None = None
+    output: pa.DataType | pa.Schema | type | None = None
     scope: Mapping[str, Any] | None = None
     timeout_seconds: float | None = None
     packages: tuple[str, ...] = ()
@@ -82,7 +92,63 @@ def read_chunker(call: Callable[..., Any], said: Declaration, *, is_method: bool
     _check_parameters(said, hints, names)
     if any(is_blob(hints[name]) for name in names):
         raise TypeError(f"{said.name}: a chunker gets blobs as bytes; only @tidemill.udf reads from a Blob")
-    return Signature(said.name, FunctionKind.CHUNKER, names, said.inputs or names, _rows(said, hints))
+    return Signature(
+        said.name,
+        FunctionKind.CHUNKER,
+        names,
+        said.inputs or names,
+        _rows(said, hints),
+        timeout_seconds=said.timeout_seconds,
+        packages=said.packages,
+    )
+
+
+def read_table_function(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
+    """The signature of a function that reads rows by itself and makes any number of them.
+
+    It has no parameters for columns; its inputs, if there are any, are those its source has.
+    """
+    hints = _hints(call, said)
+    _check_source(call, said, is_method=is_method)
+    output = _made(said, hints)
+    return Signature(
+        said.name,
+        FunctionKind.TABLE,
+        (),
+        said.inputs or (),
+        output,
+        yields_dataclasses=has_dataclass(said.output) or has_dataclass(hints.get("return")),
+        timeout_seconds=said.timeout_seconds,
+        packages=said.packages,
+    )
+
+
+def _check_source(call: Callable[..., Any], said: Declaration, *, is_method: bool) -> None:
+    """The one parameter it needs, and may be called with by position, is what it reads from."""
+    declared = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
+    positional = [one for one in declared if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [one for one in declared if one.default is one.empty and one.kind not in variable]
+    if not positional or any(one is not positional[0] for one in required):
+        raise TypeError(
+            f"{said.name} has to take one parameter, from which it reads rows: def {said.name}(source)"
+        )
+
+
+def _made(said: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
+    """The columns that a table function declares, by a schema or by a class for its rows."""
+    if isinstance(said.output, pa.Schema) and len(said.output) > 0:
+        return said.output
+    try:
+        if said.output is not None:
+            return class_schema(said.output, said.scope or {})
+        if "return" not in hints:
+            raise TypeError(f"{said.name} has no return hint; write {TABLE_EXAMPLE}")
+        return class_schema(yielded(hints["return"]), said.scope or {})
+    except UnreadableHint as error:
+        raise TypeError(
+            f"{said.name}: the columns it yields are not known: {error}; write {TABLE_EXAMPLE}"
+        ) from error
 
 
 def _called_with(

@@ -62,7 +62,11 @@ class RowErrorInfo:
     def __str__(self) -> str:
         place = "the function" if self.row_id is None else f"row {self.row_id}"
         tried = f" (tried {self.attempts} times)" if self.attempts > 1 else ""
-        return f"{self.column}, {place}: {self.exception}: {self.message}{tried}"
+        column = f"{self.column}, " if self.column else ""
+        said = self.message
+        if not said.startswith(f"{self.exception}:"):
+            said = f"{self.exception}: {said}"
+        return f"{column}{place}: {said}{tried}"
 
 
 def column_status(table: str, body: Mapping[str, Any]) -> ColumnStatus:

@@ -12,6 +12,7 @@ from tidemill.sdk.computed import ComputedColumns
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
 from tidemill.sdk.inspection import ColumnInspection
+from tidemill.sdk.lineage import Lineage, lineage
 
 
 class Table(ComputedColumns, ColumnInspection):
@@ -114,13 +115,16 @@ class Table(ComputedColumns, ColumnInspection):
             problem = str(error).partition(", /")[0]
             raise ValueError(f"{self.name}: the columns cannot be read: {problem}") from error
 
-    def select(self, *names: str, **expressions: str) -> QueryDefinition:
-        """Some columns and SQL expressions, as the definition of a view.
+    def select(self, *names: str, **made: Any) -> QueryDefinition:
+        """Some columns, and others that SQL expressions or functions make, as the definition of a view.
+
+        A function is one declared with `@tidemill.udf`; it reads the columns named like its parameters, or
+        those that `tidemill.bind` says.
 
         >>> docs.select("id", shout="upper(text)").columns
         {'id': 'id', 'shout': 'upper(text)'}
         """
-        return QueryDefinition(self).select(*names, **expressions)
+        return QueryDefinition(self).select(*names, **made)
 
     def where(self, condition: str) -> QueryDefinition:
         """The rows for which an SQL condition holds, as the definition of a view."""
@@ -129,6 +133,18 @@ class Table(ComputedColumns, ColumnInspection):
     def chunk(self, function: Any, *, inputs: list[str] | None = None) -> ChunkerDefinition:
         """The rows that a chunker makes from each row, as the definition of a view."""
         return QueryDefinition(self).chunk(function, inputs=inputs)
+
+    def lineage(self, column: str | None = None) -> Lineage:
+        """What the table, or one of its columns, is made from, and what is made from it.
+
+        >>> view = lake.create_materialized_view("examples.copy", docs.select("text"))
+        >>> [step.object for step in view.lineage().upstream]
+        ['examples.docs']
+        >>> [step.object for step in docs.lineage().downstream]
+        ['examples.copy']
+        """
+        path, params = self._management_path("lineage")
+        return lineage(self.name, self._client.get(path, {**params, "column": column}))
 
 
 def _without_none(body: Mapping[str, Any]) -> dict[str, Any]:

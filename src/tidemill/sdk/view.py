@@ -1,19 +1,28 @@
-"""Materialized views: tables that follow their source."""
+"""Materialized views: tables that follow their sources."""
 
 from __future__ import annotations
 
-from typing import Any, overload
+from collections.abc import Mapping
+from typing import Any, Final, overload
 
+import pyarrow as pa
+
+from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
+from tidemill.sdk.freshness import ViewStatus, view_status
 from tidemill.sdk.http import ServerClient
+from tidemill.sdk.inspection import job_id_of
 from tidemill.sdk.jobs import Job, get_job
 from tidemill.sdk.knobs import refresh_body
 from tidemill.sdk.names import url_id
+from tidemill.sdk.status import RowErrorInfo
 from tidemill.sdk.table import Table
+
+HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
 
 
 class View(Table):
-    """A table whose rows are made from another one; `refresh` brings it up to date.
+    """A table whose rows are made from others; `refresh` brings it up to date.
 
     >>> upper = docs.select("id", text="upper(text)").where("id > 1")
     >>> loud = lake.create_materialized_view("examples.loud", upper)
@@ -29,12 +38,33 @@ class View(Table):
         self.first_refresh = first_refresh
 
     def refresh(self, *, full: bool = False, idempotency_key: str | None = None, **knobs: Any) -> Job:
-        """Starts a job that makes the view equal to its definition over the source as it is now.
+        """Starts a job that makes the view equal to its definition over the sources as they are now.
+
+        What, given as `**knobs`:
+
+        - `policy`: for this refresh, instead of the view's own: `"auto"`, `"incremental"` (which fails rather
+          than compute everything) or `"full"`.
+        - `src_version`: the version of the source to take, by default the latest; may be an older one.
+        - `output_limit`: for a chunker, at most so many rows are shown.
+
+        What to do about failing rows:
+
+        - `on_error`: `tidemill.fail()`, `tidemill.retry(...)` or `tidemill.skip(...)`, or their names; by
+          default what the view says. Skipped rows are listed by `errors`.
+
+        Where and how:
+
+        - `cluster`: the name of one that the server's configuration has.
+        - `manifest`: packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
+        - `concurrency`: tasks at a time.
+        - `intra_applier_concurrency`: calls of the function at a time in each task.
+        - `source_task_size`: rows of the source per task.
+        - `max_rows_per_fragment`: rows of the files it writes.
 
         Args:
-            full: Compute every row again instead of only what changed.
+            full: Compute every row again instead of only what changed; the same as `policy="full"`.
             idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: `src_version`, `concurrency`, `max_rows_per_fragment`.
+            **knobs: As above; None means the default.
 
         >>> recent = lake.create_materialized_view("examples.recent", docs.where("id > 1"))
         >>> recent.refresh().wait(timeout=120).progress.written
@@ -59,10 +89,80 @@ class View(Table):
         >>> first = lake.create_materialized_view("examples.first", docs.where("id = 1"))
         >>> first.explain().is_noop
         False
+        >>> [change.source for change in first.explain().sources]
+        ['examples.docs']
         """
         if column is not None:
             return super().explain(column, **knobs)
-        encoded, params = url_id(self.levels)
+        path, params = self._view_path("explain")
         body = refresh_body({**knobs, "full": full or None})
-        answer = self._client.post(f"/api/v1/views/{encoded}/explain", body, params=params)
-        return refresh_explanation(self.name, answer)
+        return refresh_explanation(self.name, self._client.post(path, body, params=params))
+
+    def verify(self, rows: int | None = None, *, seed: int = 0, cluster: str | None = None) -> Job:
+        """Starts a job that computes rows anew and compares them with those the view holds.
+
+        It changes nothing. What it found is `job.verification` once the job has ended.
+
+        Args:
+            rows: Take so many rows of the source, or keys, at random; by default all of them.
+            seed: The same seed takes the same rows.
+            cluster: The name of one that the server's configuration has.
+
+        >>> texts = lake.create_materialized_view("examples.texts", docs.select("text"))
+        >>> job = texts.refresh().wait(timeout=120)
+        >>> texts.verify().wait(timeout=120).verification.is_same
+        True
+        """
+        path, params = self._view_path("verify")
+        asked = {"rows": rows, "seed": seed, "cluster": cluster}
+        body = {name: value for name, value in asked.items() if value is not None}
+        return get_job(self._client, self._client.post(path, body, params=params)["job_id"])
+
+    def status(self) -> ViewStatus:
+        """Whether the view is up to date, and what happened to its sources since it was refreshed.
+
+        >>> tides = lake.create_materialized_view("examples.tides_only", docs.where("text LIKE '%tide%'"))
+        >>> tides.status().is_fresh
+        False
+        >>> job = tides.refresh().wait(timeout=120)
+        >>> tides.status().is_fresh
+        True
+        """
+        path, params = self._view_path("status")
+        return view_status(self.name, self._client.get(path, params))
+
+    def errors(
+        self, column: str | None = None, job: Job | str | None = None, *, branch: str | None = None
+    ) -> list[RowErrorInfo]:
+        """The rows on which functions failed: those of its sources, and its own in columns added to it.
+
+        Args:
+            column: Only those of a column that was added with `add_column`.
+            job: Only those of this job, or of the one with this id.
+            branch: Only those of added columns on this branch.
+
+        >>> import tidemill
+        >>> @tidemill.udf
+        ... def inverse(id: int) -> float:
+        ...     return 1 / (id - 2)
+        >>> view = lake.create_materialized_view("examples.inverses", docs.select("id", inverse=inverse))
+        >>> job = view.refresh(on_error="skip").wait(timeout=120)
+        >>> [error.exception for error in view.errors()]
+        ['ZeroDivisionError']
+        """
+        added = super().errors(column, job, branch=branch)
+        if column is not None or branch is not None:
+            return added
+        path, params = self._view_path("errors")
+        return [*self._errors(path, {**params, "job_id": job_id_of(job)}, ""), *added]
+
+    def projected_schema(self, columns: Mapping[str, str] | None) -> pa.Schema:
+        """The types of these columns; without any, of all but those that the view keeps for itself."""
+        schema = super().projected_schema(columns)
+        hidden = HIDDEN if columns is None else ()
+        return pa.schema([field for field in schema if field.name not in hidden])
+
+    def _view_path(self, action: str) -> tuple[str, dict[str, str]]:
+        """The path of an action of the management API on the view, and its query."""
+        encoded, params = url_id(self.levels)
+        return f"/api/v1/views/{encoded}/{action}", params

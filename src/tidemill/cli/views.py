@@ -1,0 +1,138 @@
+"""`tidemill views …` and `tidemill verify`: materialized views defined, looked at and checked."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.job_output import report
+from tidemill.cli.options import ClusterOption, JsonOption, NoWaitOption, ViewArgument, with_groups
+from tidemill.cli.output import print_json, print_line
+from tidemill.cli.target import Target
+from tidemill.cli.view_output import print_verification
+from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.sdk.definitions import SqlDefinition
+from tidemill.sdk.view import View
+
+views_app = typer.Typer(no_args_is_help=True, help="Define materialized views and look at them.")
+
+QueryOption = Annotated[str | None, typer.Option("--query", metavar="SQL", help="The SQL query it holds.")]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", exists=True, dir_okay=False, metavar="FILE", help="A file with the SQL query."),
+]
+WithDataOption = Annotated[bool, typer.Option("--with-data", help="Fill it now.")]
+AutoOption = Annotated[bool, typer.Option("--auto-refresh", help="Refresh it when its sources change.")]
+PolicyOption = Annotated[RefreshPolicy, typer.Option("--policy", help="Compute what changed, or everything.")]
+NamespaceArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAMESPACE]", help="Those in this namespace; the root by default.")
+]
+SampleOption = Annotated[
+    int | None, typer.Option("--rows", min=1, help="Check so many, at random; all by default.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed checks the same rows.")]
+
+
+@views_app.command("create")
+@with_groups
+def create_view(
+    view: ViewArgument,
+    *,
+    query: QueryOption = None,
+    file: FileOption = None,
+    with_data: WithDataOption = False,
+    auto_refresh: AutoOption = False,
+    policy: PolicyOption = RefreshPolicy.AUTO,
+    no_wait: NoWaitOption = False,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """Define a view by an SQL query."""
+    definition = SqlDefinition(_statement(query, file))
+    with target.open() as lake:
+        made = lake.create_materialized_view(
+            view, definition, with_no_data=not with_data, auto_refresh=auto_refresh, policy=policy.value
+        )
+        _say_created(made, is_waiting=not no_wait, as_json=as_json)
+
+
+@views_app.command("list")
+@with_groups
+def list_views(namespace: NamespaceArgument = None, *, target: Target, as_json: JsonOption = False) -> None:
+    """List the views of a namespace, one per line."""
+    with target.open() as lake:
+        names = [f"{namespace}.{name}" if namespace else name for name in lake.list_views(namespace)]
+    if as_json:
+        print_json(names)
+    else:
+        print_line("\n".join(names) or "There are no views here")
+
+
+@views_app.command("status")
+@with_groups
+def show_status(view: ViewArgument, *, target: Target, as_json: JsonOption = False) -> None:
+    """Show whether a view is up to date, and what its sources have since."""
+    with target.open() as lake:
+        status = lake.view(view).status()
+    if as_json:
+        print_json(asdict(status))
+    else:
+        print_line(str(status))
+
+
+@views_app.command("drop")
+@with_groups
+def drop_view(view: ViewArgument, *, target: Target, as_json: JsonOption = False) -> None:
+    """Remove a view and its data."""
+    with target.open() as lake:
+        lake.drop_view(view)
+    if as_json:
+        print_json({"view": view})
+    else:
+        print_line(f"Dropped {view}")
+
+
+@with_groups
+def verify(
+    view: ViewArgument,
+    *,
+    rows: SampleOption = None,
+    seed: SeedOption = 0,
+    cluster: ClusterOption = None,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute rows of a view anew and compare; exit code 1 if they differ."""
+    with target.open() as lake:
+        job = lake.view(view).verify(rows, seed=seed, cluster=cluster)
+        found = job.wait(progress=not as_json and sys.stderr.isatty()).verification
+    if found is None:
+        raise typer.Exit(1)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_verification(found)
+    if not found.is_same:
+        raise typer.Exit(1)
+
+
+def _statement(query: str | None, file: Path | None) -> str:
+    if (query is None) is (file is None):
+        raise typer.BadParameter("give the SQL query with --query or with --file")
+    statement = query if query is not None else file.read_text() if file is not None else ""
+    if not statement.strip():
+        raise typer.BadParameter("the SQL query is empty")
+    return statement
+
+
+def _say_created(view: View, *, is_waiting: bool, as_json: bool) -> None:
+    if view.first_refresh is not None:
+        report(view.first_refresh, is_waiting=is_waiting, as_json=as_json)
+    elif as_json:
+        print_json({"view": view.name})
+    else:
+        print_line(f"Created {view.name}; fill it with 'tidemill refresh {view.name}'")
