@@ -36,6 +36,7 @@ docs: setup
 
 bench: setup
 	@$(RUN)/python benchmarks/backfill.py
+	@$(RUN)/python benchmarks/views.py
 	@$(BIN)/python benchmarks/catalog.py
 
 serve: setup

@@ -12,6 +12,7 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
+from tests.inline_sql import run_sql_inline
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -20,22 +21,32 @@ from tidemill.catalog.model.tables import InsertMode
 from tidemill.functions.columns import FunctionRaised
 from tidemill.functions.hosting import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
-from tidemill.jobs.model.jobs import BackfillRequest, IndexRequest, Job, PreviewRequest, RefreshRequest
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    IndexRequest,
+    Job,
+    PreviewRequest,
+    RefreshRequest,
+    VerifyRequest,
+)
 from tidemill.jobs.model.stages import (
     ColumnFile,
     ComputedRows,
     FillColumn,
     Published,
+    RunSql,
     RunTableFunction,
-    ViewFragments,
     WriteViewRows,
+    WrittenRows,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.backfill import BackfillRunner
 from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.operations.evaluate_views import ViewEvaluator
 from tidemill.jobs.operations.indexing import IndexRunner
 from tidemill.jobs.operations.preview import PreviewRunner
 from tidemill.jobs.operations.refresh import RefreshRunner
+from tidemill.jobs.operations.verify import VerifyRunner
 from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
@@ -46,10 +57,11 @@ from tidemill.lance.namespace import CommittingNamespace
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_lake
 from tidemill.server.settings import load_settings
-from tidemill.spark.executor import check_skips
+from tidemill.spark.executor import allowed_skips, check_skips, joined
 from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.scratch import StageScratch, TaskReport
-from tidemill.spark.view_kernels import write_table_fragments, write_view_fragments
+from tidemill.spark.table_kernels import write_table_fragments
+from tidemill.spark.view_kernels import write_view_fragments
 
 
 class InlineStageExecutor:
@@ -65,14 +77,16 @@ class InlineStageExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._run(compute_pieces, stage, watch, [item for task in stage.tasks for item in task])
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
-        parts: list[ViewFragments] = self._run(write_view_fragments, stage, watch, stage.work)
-        return parts[0]
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
+        work = [item for task in stage.tasks for item in task]
+        return joined(self._run(write_view_fragments, stage, watch, work))
 
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
-        parts: list[ViewFragments] = self._run(write_table_fragments, stage, watch, stage.partitions)
-        fragments = tuple(fragment for part in parts for fragment in part.fragments)
-        return ViewFragments(fragments, sum(part.rows for part in parts))
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
+        return joined(self._run(write_table_fragments, stage, watch, stage.partitions))
+
+    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
+        watch.check()
+        return run_sql_inline(stage)
 
     def _run(
         self, kernel: Callable[..., list[Any]], stage: Any, watch: StageWatch, work: Sequence[Any]
@@ -81,7 +95,7 @@ class InlineStageExecutor:
         watch.check()
         try:
             made = kernel(stage, work, TaskReport(scratch.location), self._host)
-            check_skips(scratch, stage.allowed_skips if isinstance(stage, FillColumn) else None)
+            check_skips(scratch, allowed_skips(stage))
             return made
         except FunctionRaised as raised:
             raise RowFailed(raised.failure) from raised
@@ -154,6 +168,7 @@ class Engine:
 
     def new_worker(self, owner: str, policy: LeasePolicy | None = None) -> JobWorker:
         lake = self.lake
+        evaluator = ViewEvaluator(lake.view_assessor, self.executor, lake.clusters)
         return JobWorker(
             lake.store,
             owner,
@@ -169,8 +184,9 @@ class Engine:
                 ),
                 PreviewRequest: PreviewRunner(lake.assessor, lake.sources, self.executor, self.checkpoints),
                 RefreshRequest: RefreshRunner(
-                    lake.store, lake.assessor, lake.sources, self.executor, self.publisher
+                    lake.store, lake.view_assessor, lake.sources, evaluator, self.publisher
                 ),
+                VerifyRequest: VerifyRunner(lake.view_assessor, lake.sources, evaluator),
                 IndexRequest: IndexRunner(
                     lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)
                 ),
@@ -240,6 +256,10 @@ class Engine:
             self.operations.jobs.submit_refresh(LOCAL_CALLER, ident, RefreshRequest(**request), None)
         )
 
+    def verify(self, ident: TableIdent, rows: int | None = None) -> dict[str, Any]:
+        request = VerifyRequest(rows)
+        return succeeded(self.run(self.operations.jobs.submit_verify(LOCAL_CALLER, ident, request, None)))
+
     def run(self, job: Job) -> Job:
         claimed = self.worker.claim()
         assert claimed is not None
@@ -294,6 +314,18 @@ def chunker_function(compute: Callable[..., Any], output: pa.Schema, *parameters
         digest=f"sha256:{'c':0>64}",
         kind=FunctionKind.CHUNKER,
         parameters=parameters,
+        output=output,
+        payload=cloudpickle.dumps(compute),
+        python="3.11",
+    )
+
+
+def table_function(compute: Callable[..., Any], output: pa.Schema) -> Function:
+    return Function(
+        name=compute.__name__,
+        digest=f"sha256:{'d':0>64}",
+        kind=FunctionKind.TABLE,
+        parameters=(),
         output=output,
         payload=cloudpickle.dumps(compute),
         python="3.11",

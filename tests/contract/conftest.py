@@ -1,14 +1,19 @@
-"""The stores that every suite here runs on."""
+"""The stores that every suite here runs on, and the one Spark session."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.postgres import PostgresCluster, PostgresMissing
 from tidemill.jobs.ports import JobStore
+from tidemill.spark.session import open_session, warm_up
+from tidemill.spark.target import SparkTarget
 from tidemill.store.engine import SqlStore, open_store
 
 SHARED = "shared"
@@ -68,3 +73,12 @@ def sql_store(store_url: str) -> Iterator[SqlStore]:
 @pytest.fixture
 def store(sql_store: SqlStore) -> JobStore:
     return sql_store
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = open_session(SparkTarget("local[2]", tmp_path_factory.mktemp("spark")))
+    warm_up(session)
+    yield session
+    session.stop()

@@ -14,7 +14,7 @@ from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
-from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind
+from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobKind, Lease, Part
 from tidemill.jobs.model.state import JobState
@@ -75,8 +75,9 @@ def a_column(table_id: UUID, name: str) -> ComputedColumn:
     return ComputedColumn(uuid4(), table_id, name, f"sha256:{'a' * 64}", ("text", "length"))
 
 
-def a_view(view_id: UUID, source_id: UUID, **changes: Any) -> MaterializedView:
+def a_view(view_id: UUID, *source_ids: UUID, **changes: Any) -> MaterializedView:
     values: dict[str, Any] = {
+        "sources": tuple(ViewSource(source_id, ("shop", "orders")) for source_id in source_ids),
         "kind": ViewKind.CHUNKER,
         "query": SourceQuery(("shop", "orders"), {"id": "id", "total": "price * 2"}, "price > 0"),
         "raw_query": '{"source": "orders"}',
@@ -85,7 +86,7 @@ def a_view(view_id: UUID, source_id: UUID, **changes: Any) -> MaterializedView:
         "inputs": ("id",),
         "has_auto_refresh": True,
     }
-    return MaterializedView(view_id=view_id, source_id=source_id, **(values | changes))
+    return MaterializedView(view_id=view_id, **(values | changes))
 
 
 def a_job(**changes: Any) -> Job:

@@ -11,9 +11,20 @@ from pyroaring import BitMap64
 
 from tests.contract.samples import a_column, a_version, a_view, an_error, stored_table
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewColumn, ViewKind, subject_of
+from tidemill.jobs.model.derived import (
+    ColumnOutput,
+    RefreshPolicy,
+    SourceQuery,
+    ViewColumn,
+    ViewKind,
+    ViewSource,
+    source_subject,
+    subject_of,
+)
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.ports import JobStore
 
 
@@ -109,6 +120,46 @@ def test_the_views_of_a_source_are_listed(store: JobStore) -> None:
             tx.derived.add_view(a_view(table.table_id, source_id))
         listed = {view.view_id for view in tx.derived.list_views_of(source)}
     assert listed == {tables[0].table_id, tables[1].table_id}
+
+
+def test_a_view_is_listed_with_all_its_sources_under_each_of_them(store: JobStore) -> None:
+    first, second = uuid4(), uuid4()
+    sources = (ViewSource(first, ("orders",)), ViewSource(second, ("shop", "customers"), ("id", "name")))
+    view = a_view(stored_table(store, "shop", "view").table_id, sources=sources)
+    with store.transaction() as tx:
+        tx.derived.add_view(view)
+        for source_id in (first, second):
+            assert list(tx.derived.list_views_of(source_id)) == [view]
+
+
+def test_a_view_in_a_form_that_nobody_reads_has_no_sources(store: JobStore) -> None:
+    view = a_view(stored_table(store, "shop", "view").table_id, query=SourceQuery(()))
+    with store.transaction() as tx:
+        tx.derived.add_view(view)
+        assert tx.derived.find_view(view.view_id) == view
+        assert list(tx.derived.list_views()) == [view]
+
+
+def test_the_views_that_refresh_themselves_are_listed(store: JobStore) -> None:
+    tables = [stored_table(store, "shop", name) for name in ("a", "b")]
+    automatic = a_view(tables[0].table_id, uuid4())
+    with store.transaction() as tx:
+        assert list(tx.derived.list_auto_views()) == []
+        tx.derived.add_view(automatic)
+        tx.derived.add_view(a_view(tables[1].table_id, uuid4(), has_auto_refresh=False))
+        assert list(tx.derived.list_auto_views()) == [automatic]
+
+
+def test_a_dropped_view_takes_along_what_is_kept_for_its_sources(store: JobStore) -> None:
+    table, sources = stored_table(store, "shop", "view"), (uuid4(), uuid4())
+    subjects = [source_subject(table.table_id, source, place) for place, source in enumerate(sources)]
+    with store.transaction() as tx:
+        tx.derived.add_view(a_view(table.table_id, *sources))
+        for subject in subjects:
+            tx.coverage.put(subject, Coverage("d"))
+        tx.tables.remove(table.table_id)
+        assert [list(tx.coverage.list_of(subject)) for subject in subjects] == [[], []]
+        assert list(tx.derived.list_views_of(sources[1])) == []
 
 
 def test_siblings_are_found_by_each_of_their_names(store: JobStore) -> None:
@@ -221,6 +272,11 @@ def test_a_view_with_function_columns_comes_back_as_it_was_added(store: JobStore
         output=pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], metadata={"m": "n"}),
         columns=(ViewColumn("y", f"sha256:{'b' * 64}", ("text",)),),
         partition_by="key",
+        partition_index="vector",
+        statement="SELECT 1",
+        policy=RefreshPolicy.INCREMENTAL,
+        on_error=ErrorPolicy(ErrorAction.SKIP, 3, 0.5, ("OSError",), 100, 0.25),
+        environment=Environment(("numpy",), {"A": "1"}),
     )
     with store.transaction() as tx:
         tx.derived.add_view(view)

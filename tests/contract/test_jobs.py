@@ -11,6 +11,7 @@ from tests.contract.samples import NOON, a_job, claimed, lease_of, submitted
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -22,6 +23,7 @@ from tidemill.jobs.model.jobs import (
     Progress,
     RefreshRequest,
     RowSelection,
+    VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import JobStore
@@ -53,7 +55,24 @@ REQUESTS = [
     ),
     (JobKind.PREVIEW, PreviewRequest("caption", 5, "dev", "a > 1", "gpu", ENVIRONMENT)),
     (JobKind.PREVIEW, PreviewRequest("caption", 5)),
-    (JobKind.REFRESH, RefreshRequest(source_version=3, concurrency=2, max_rows_per_fragment=9, is_full=True)),
+    (JobKind.REFRESH, RefreshRequest()),
+    (
+        JobKind.REFRESH,
+        RefreshRequest(
+            source_version=3,
+            concurrency=2,
+            intra_applier_concurrency=4,
+            max_rows_per_fragment=9,
+            source_task_size=100,
+            output_limit=0,
+            cluster="gpu",
+            environment=ENVIRONMENT,
+            policy=RefreshPolicy.FULL,
+            on_error=ErrorPolicy(ErrorAction.SKIP, retry_on=("OSError",)),
+        ),
+    ),
+    (JobKind.VERIFY, VerifyRequest()),
+    (JobKind.VERIFY, VerifyRequest(rows=10, seed=7, cluster="gpu")),
 ]
 
 

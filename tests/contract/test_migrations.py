@@ -15,7 +15,8 @@ from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, Ty
 from tests.contract.samples import a_namespace
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
+from tidemill.jobs.model.jobs import BackfillRequest, RefreshRequest
 from tidemill.store.engine import open_store
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
 from tidemill.store.schema import ROOT_ID, coverage, functions, metadata, schema_migrations
@@ -29,7 +30,7 @@ INDEXES = {
     "jobs_of_subject",
     "jobs_of_table",
     "jobs_waiting",
-    "materialized_views_source",
+    "view_sources_source",
 }
 
 
@@ -172,6 +173,43 @@ def test_what_was_there_before_clusters_is_kept(new_url: str, engine: Engine) ->
     assert claimed.request == BackfillRequest("caption", read_version=3)
     assert found == Coverage("d", 7, BitMap64([1]), 2, published=7)
     assert not column.has_auto_backfill
+
+
+def test_what_was_there_before_views_had_several_sources_is_kept(new_url: str, engine: Engine) -> None:
+    view, source = UUID(int=1), UUID(int=2)
+    # As the code of that time wrote them.
+    query = '{"source": ["shop", "orders"], "columns": null, "filter": null, "limit": null, "offset": null}'
+    request = '{"source_version":3,"concurrency":null,"max_rows_per_fragment":null,"is_full":true}'
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[:5])
+        connection.exec_driver_sql(
+            f"INSERT INTO tables VALUES ('{view.hex}', '{ROOT_ID.hex}', 'v', 'l', 'view', '{{}}')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO materialized_views"
+            " (view_id, source_id, kind, query, raw_query, digest, inputs, has_auto_refresh, columns)"
+            f" VALUES ('{view.hex}', '{source.hex}', 'query', '{query}', 'raw', 'd', '[]', FALSE, '[]')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO jobs (job_id, kind, table_id, table_levels, subject_id, request, state,"
+            " submitted_by, epoch, created_at, updated_at, progress, event_count, part_count) VALUES"
+            f" ('j', 'refresh', '{view.hex}', '[\"v\"]', '{view.hex}', '{request}', 'QUEUED',"
+            " 'ada', 0, 1, 1, '{}', 0, 0)"
+        )
+    store = open_store(new_url)
+    with store.transaction() as tx:
+        found = tx.derived.find_view(view)
+        job = tx.jobs.get("j")
+    store.close()
+    assert found == MaterializedView(
+        view_id=view,
+        sources=(ViewSource(source, ("shop", "orders")),),
+        kind=ViewKind.QUERY,
+        query=SourceQuery(("shop", "orders")),
+        raw_query="raw",
+        digest="d",
+    )
+    assert job.request == RefreshRequest(source_version=3, policy=RefreshPolicy.FULL)
 
 
 def columns(migrated: Inspector, table: str) -> dict[str, tuple[type, bool]]:

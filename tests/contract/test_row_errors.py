@@ -64,6 +64,16 @@ def test_rows_that_are_done_are_no_longer_noted(store: JobStore) -> None:
     assert noted_rows(store, other) == [5]
 
 
+def test_everything_can_be_done_at_once(store: JobStore) -> None:
+    subject, other = uuid4(), uuid4()
+    note(store, subject, [1, 2**63 + 5])
+    note(store, other, [5])
+    with store.transaction() as tx:
+        tx.errors.settle(subject, None, [an_error(subject, 7)])
+    assert noted_rows(store, subject) == [7]
+    assert noted_rows(store, other) == [5]
+
+
 def test_a_row_done_and_failed_at_once_has_failed(store: JobStore) -> None:
     subject = uuid4()
     note(store, subject, [1, 2])

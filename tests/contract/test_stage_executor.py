@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.engine import Engine, InlineStageExecutor, chunker_function, column_function, succeeded
 from tests.geneva import geneva_column, geneva_rows
@@ -27,18 +24,7 @@ from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.ports import StageExecutor
 from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.fan_out import through_arrow, through_rdd
-from tidemill.spark.session import ClassicCluster, open_session, warm_up
-from tidemill.spark.target import SparkTarget
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = open_session(SparkTarget("local[2]", tmp_path_factory.mktemp("spark")))
-    warm_up(session)
-    yield session
-    session.stop()
-
+from tidemill.spark.session import ClassicCluster
 
 IN_TASK, IN_PROCESS = FunctionHost(Isolation.TASK), FunctionHost(Isolation.PROCESS)
 ON_SPARK = {

@@ -12,7 +12,7 @@ from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import subject_of
+from tidemill.jobs.model.derived import source_subject, subject_of
 from tidemill.jobs.ports import JobStore
 
 
@@ -165,6 +165,33 @@ def test_views_are_made_from_main_and_judged_by_what_they_read(store: JobStore) 
     with store.transaction() as tx:
         tx.versions.forget_results(source.table_id, MAIN_BRANCH, 5)
     assert digests(store, view.table_id) == ["early"]
+
+
+def test_each_source_of_a_view_is_forgotten_by_itself(store: JobStore) -> None:
+    view, first, second = (stored_table(store, "shop", name) for name in ("view", "first", "second"))
+    subject = source_subject(view.table_id, second.table_id, 1)
+    with store.transaction() as tx:
+        tx.derived.add_view(a_view(view.table_id, first.table_id, second.table_id))
+        tx.coverage.put(view.table_id, Coverage("d", 7))
+        tx.coverage.put(subject, Coverage("early", 4))
+        tx.coverage.put(subject, Coverage("late", 5))
+        tx.versions.forget_results(second.table_id, MAIN_BRANCH, 5)
+    assert (digests(store, view.table_id), digests(store, subject)) == (["d"], ["early"])
+
+
+def test_a_view_that_lost_versions_no_longer_holds_what_they_held(store: JobStore) -> None:
+    view, first, second = (stored_table(store, "shop", name) for name in ("view", "first", "second"))
+    subjects = [view.table_id, source_subject(view.table_id, second.table_id, 1)]
+    with store.transaction() as tx:
+        tx.derived.add_view(a_view(view.table_id, first.table_id, second.table_id))
+        for subject in subjects:
+            tx.coverage.put(subject, Coverage("kept", 9, published=4))
+            tx.coverage.put(subject, Coverage("lost", 1, published=5))
+        tx.versions.forget_results(view.table_id, "dev", 5)
+    assert [digests(store, subject) for subject in subjects] == [["kept", "lost"]] * 2
+    with store.transaction() as tx:
+        tx.versions.forget_results(view.table_id, MAIN_BRANCH, 5)
+    assert [digests(store, subject) for subject in subjects] == [["kept"]] * 2
 
 
 def test_a_removed_branch_takes_along_what_its_columns_hold(store: JobStore) -> None:

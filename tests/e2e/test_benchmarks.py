@@ -47,3 +47,18 @@ def test_backfills_are_measured_beside_raw_lance() -> None:
     for words in ("4,000 rows", "arrow", "scalar", "vector", "costly", "1 % all over", "nothing to do"):
         assert words in ended.stdout
     assert re.search(r"whole +│.*\d\.\d\dx", ended.stdout)
+
+
+def test_refreshes_are_measured_beside_full_ones_and_lancedbs_own() -> None:
+    options = ["--rows", "2000", "--fragments", "2", "--repeats", "1", "--cases", "query"]
+    ended = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "views.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for words in ("2,000 source rows", "query", "LanceDB's own", "50 % changed"):
+        assert words in ended.stdout
+    assert re.search(r"ours / LanceDB's +│ +\d+\.\d\dx", ended.stdout)

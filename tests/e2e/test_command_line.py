@@ -198,6 +198,52 @@ def test_a_full_refresh_speaks_json(command: Command, docs: tidemill.Table, make
     assert as_json(command("refresh", view.name, "--full", "--json"))["result"]["mode"] == "full"
 
 
+def test_a_view_is_created_from_sql_and_filled(command: Command, docs: tidemill.Table) -> None:
+    name = f"{docs.name}_sizes"
+    query = f"SELECT length(text) AS size, count(*) AS texts FROM {docs.name} GROUP BY 1"
+    said = as_json(command("views", "create", name, "--query", query, "--with-data", "--json"))
+    assert said["state"] == "DONE"
+    assert name in printed(command("views", "list", docs.levels[0]))
+    assert "fresh" in printed(command("views", "status", name))
+    assert as_json(command("views", "status", name, "--json"))["policy"] == "auto"
+
+
+def test_a_view_is_created_from_a_file_and_dropped(
+    command: Command, docs: tidemill.Table, tmp_path: Path
+) -> None:
+    file, name = tmp_path / "ids.sql", f"{docs.name}_ids"
+    file.write_text(f"SELECT id FROM {docs.name}")
+    assert f"tidemill refresh {name}" in printed(command("views", "create", name, "--file", str(file)))
+    printed(command("views", "drop", name))
+    assert as_json(command("views", "list", docs.levels[0], "--json")) == []
+
+
+def test_a_view_is_verified(command: Command, docs: tidemill.Table, make: Maker) -> None:
+    view = make.view(docs.select("id"))
+    refreshed(view)
+    assert "3 rows checked, all as the definition" in printed(command("verify", view.name))
+    view.to_lance().update({"id": "7"}, where="id = 1")
+    done = command("verify", view.name)
+    assert done.returncode == 1
+    assert "1 different" in done.stdout
+    assert "Expected" in done.stdout
+
+
+def test_a_refresh_takes_its_knobs(command: Command, docs: tidemill.Table, make: Maker) -> None:
+    view = make.view(docs.select("id", size=size))
+    knobs = ["--policy", "full", "--source-task-size", "2", "--on-error", "skip", "--concurrency", "1"]
+    assert as_json(command("refresh", view.name, *knobs, "--json"))["result"]["mode"] == "full"
+    assert "nothing to do" in printed(command("explain", "refresh", view.name, "--policy", "auto"))
+
+
+def test_lineage_is_shown_as_a_tree(command: Command, docs: tidemill.Table, make: Maker) -> None:
+    view = make.view(docs.select("id", length=size))
+    assert f"{docs.name} (table)" in printed(command("lineage", view.name))
+    assert "function size" in printed(command("lineage", view.name, "--column", "length"))
+    [found] = as_json(command("lineage", docs.name, "--json"))["downstream"]
+    assert (found["object"], found["kind"]) == (view.name, "view")
+
+
 def test_jobs_are_listed_for_people(command: Command, docs: tidemill.Table) -> None:
     job = filled(docs, "size")
     said = printed(command("jobs", "list", "--limit", "3"))

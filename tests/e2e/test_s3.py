@@ -197,6 +197,13 @@ def test_a_view_follows_its_source(make: Maker) -> None:
     source.add(numbered(6, 2))
     refreshed(view)
     assert sorted(view.query(columns=["id"])["id"].to_pylist()) == [2, 3, 4, 5, 6, 7]
+    source._post("table", "delete", {"predicate": "id = 3"})
+    source._post("table", "update", {"predicate": "id = 4", "updates": [["text", "'changed'"]]})
+    job = refreshed(view)
+    assert (job.progress.removed, job.progress.replaced) == (1, 1)
+    shown = view.query(columns=["id", "text"]).to_pylist()
+    assert {row["id"] for row in shown} == {2, 4, 5, 6, 7}
+    assert "changed" in {row["text"] for row in shown}
 
 
 def test_no_secret_is_logged(server: RunningServer) -> None:

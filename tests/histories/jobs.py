@@ -224,7 +224,8 @@ class JobHistory(RuleBasedStateMachine):
             sight = run.after[row_id]
             if row_id in fresh and sight.standing is Standing.DUE:
                 ledger.written(row_id, rows)
-            elif sight.may_be_called or called[row_id]:
+            elif sight.may_be_called or called[row_id] or row_id not in fresh:
+                # A pinned job may have put back what was written over since: then the row is looked at again.
                 ledger.doubted(row_id, with_own=row_id not in fresh)
                 if row_id in fresh:
                     ledger.kept(row_id, rows)

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from tests.histories.backfills import BackfillHistory, ForeignBackfillHistory
 from tests.histories.settings import history_settings
 from tests.histories.test_foreign_histories import ForeignChunkerHistory, ForeignQueryHistory
-from tests.histories.test_view_histories import ChunkerHistory, QueryHistory
+from tests.histories.view_kinds import ALL
 
-VIEWS = [ChunkerHistory, QueryHistory, ForeignChunkerHistory, ForeignQueryHistory]
+VIEWS = [*ALL, ForeignChunkerHistory, ForeignQueryHistory]
 # A share is small enough for the time limit of one test, also on a slow machine.
 EXAMPLES = 20
 

@@ -7,33 +7,32 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis.stateful import rule, run_state_machine_as_test
+from hypothesis.stateful import run_state_machine_as_test
 
 from tests.engine import Engine, column_function, succeeded
 from tests.histories.settings import history_settings
-from tests.histories.test_view_histories import ChunkerHistory, QueryHistory, ViewHistory
+from tests.histories.views import ChunkerHistory, QueryHistory, ViewHistory
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.state import JobState
 
 
 class ForeignChunkerHistory(ChunkerHistory):
-    def _create_table(self, rows: pa.Table) -> TableIdent:
-        return self._engine.create_foreign_table("source", rows)
+    """Rows that were moved may be computed again, so that nothing can be said about the number of calls."""
 
-    @rule()
-    def compact_source(self) -> None:
-        super().compact_source()
-        self._moved |= set(self._texts)
+    has_exact_calls = False
+    has_labels = False
+    # Row ids are addresses here, and an update gives a row another one.
+    is_ordered = False
+
+    def create_table(self, rows: pa.Table) -> TableIdent:
+        return self.engine.create_foreign_table("source", rows)
 
 
 class ForeignQueryHistory(QueryHistory):
-    def _create_table(self, rows: pa.Table) -> TableIdent:
-        return self._engine.create_foreign_table("source", rows)
+    has_labels = False
 
-    @rule()
-    def compact_source(self) -> None:
-        super().compact_source()
-        self._moved |= set(self._texts)
+    def create_table(self, rows: pa.Table) -> TableIdent:
+        return self.engine.create_foreign_table("source", rows)
 
 
 def tripled(x: pa.Array) -> pa.Array:
@@ -58,7 +57,7 @@ def test_a_version_that_was_rewritten_meanwhile_is_not_taken_for_filled(tmp_path
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("share", range(3))
+@pytest.mark.parametrize("share", range(2))
 @pytest.mark.parametrize("machine", [ForeignChunkerHistory, ForeignQueryHistory])
 def test_random_histories(machine: type[ViewHistory], share: int) -> None:
     run_state_machine_as_test(machine, settings=history_settings(10, 15))

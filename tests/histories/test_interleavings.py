@@ -11,14 +11,16 @@ import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.model.stages import (
     ColumnFile,
     ComputedRows,
     FillColumn,
+    RunSql,
     RunTableFunction,
-    ViewFragments,
     WriteViewRows,
+    WrittenRows,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor, StageWatch
@@ -43,13 +45,16 @@ class DisturbedExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._inner.compute_rows(stage, watch)
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> ViewFragments:
+    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
         written = self._inner.write_view_rows(stage, watch)
         self._let_in()
         return written
 
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> ViewFragments:
+    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
         return self._inner.run_table_function(stage, watch)
+
+    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
+        return self._inner.run_sql(stage, watch)
 
     def _let_in(self) -> None:
         disturb, self.disturb = self.disturb, None
@@ -243,3 +248,42 @@ def test_a_refresh_lands_beside_other_writers_of_the_view(
     succeeded(engine.refresh(view))
     sources = engine.open(table).to_table()["x"].to_pylist()
     assert sorted(engine.rows(view)["n"].to_pylist()) == sorted(x + i for x in sources for i in range(x % 3))
+
+
+def labelled(engine: Engine) -> tuple[TableIdent, TableIdent]:
+    """A view over two rows, with a column that somebody added and wrote into."""
+    source = engine.create_table("s", rows(range(2)))
+    view = engine.create_view("labelled", source, None, columns={"x": "x", "twice": "x * 2"})
+    succeeded(engine.refresh(view))
+    engine.open(view).add_columns(pa.field("label", pa.string()))
+    engine.open(view).update({"label": "'old'"})
+    return source, view
+
+
+def test_what_others_write_beside_a_row_that_is_being_refreshed_is_kept(engine: Engine) -> None:
+    source, view = labelled(engine)
+    engine.open(source).update({"x": "x + 10"}, where="x = 1")
+    disturb(engine, view, lambda dataset: dataset.update({"label": "'new'"}, where="x = 1"))
+    succeeded(engine.refresh(view))
+    found = {row["x"]: (row["twice"], row["label"]) for row in engine.rows(view).to_pylist()}
+    assert found == {0: (0, "old"), 11: (22, "new")}
+
+
+def test_a_column_added_while_rows_are_being_refreshed_keeps_its_values(engine: Engine) -> None:
+    source, view = labelled(engine)
+    engine.open(source).update({"x": "x + 10"}, where="x = 1")
+    disturb(engine, view, lambda dataset: dataset.add_columns({"more": "x + 100"}))
+    succeeded(engine.refresh(view))
+    found = {row["x"]: (row["label"], row["more"]) for row in engine.rows(view).to_pylist()}
+    assert found == {0: ("old", 100), 11: ("old", 101)}
+
+
+def test_rows_that_others_deleted_during_a_refresh_come_back_only_if_they_changed(engine: Engine) -> None:
+    source, view = labelled(engine)
+    engine.open(source).update({"x": "x + 10"}, where="x = 1")
+    disturb(engine, view, lambda dataset: dataset.delete("x = 0"))
+    succeeded(engine.refresh(view))
+    assert engine.rows(view)["x"].to_pylist() == [11]
+    assert engine.verify(view)["rows_missing"] == 1
+    succeeded(engine.refresh(view, policy=RefreshPolicy.FULL))
+    assert engine.verify(view)["is_same"]

@@ -181,6 +181,14 @@ def opened(table: TableOnWire) -> lance.LanceDataset:
 
 
 def create_view(source: TableOnWire, kind: str, schema: list[pa.Field], **definition: Any) -> TableOnWire:
+    view, answer = asked_for_view(source, kind, schema, **definition)
+    assert answer.status_code == 201, answer.text
+    return view
+
+
+def asked_for_view(
+    source: TableOnWire, kind: str, schema: list[pa.Field], **definition: Any
+) -> tuple[TableOnWire, httpx.Response]:
     view = TableOnWire(source.http, source.namespace, f"v{uuid4().hex[:8]}")
     scan = SCAN | definition.pop("scan", {})
     query = {
@@ -204,8 +212,7 @@ def create_view(source: TableOnWire, kind: str, schema: list[pa.Field], **defini
         **definition,
     }
     answer = source.http.post(f"/v1/materialized_view/{view.namespace}${view.name}/create", json=body)
-    assert answer.status_code == 201, answer.text
-    return view
+    return view, answer
 
 
 def table_function(name: str, kind: str, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from tests.geneva import ENVELOPES, PICKLED_WITH
 from tests.protocol.geneva_wire import (
     HEADERS,
     JOB_COLUMNS,
+    REFRESH,
     SOURCE_ROW,
+    asked_for_view,
     backfill,
     create_view,
     ended,
@@ -33,6 +35,15 @@ from tests.protocol.geneva_wire import (
     version_of,
 )
 from tests.protocol.wire import TableOnWire, check_refusal
+
+COUNTS = [pa.field("key", pa.string()), pa.field("rows", pa.int64())]
+WORDS = [
+    SOURCE_ROW,
+    pa.field("__child_index", pa.int32()),
+    pa.field("x", pa.int64()),
+    pa.field("position", pa.int64()),
+    pa.field("word", pa.string()),
+]
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != PICKLED_WITH, reason="the functions were pickled with another Python"
@@ -179,10 +190,132 @@ def test_a_chunker_makes_rows(source: TableOnWire, columns: list[str] | None) ->
 def test_a_function_makes_a_table(
     source: TableOnWire, name: str, partition_by: str | None, rows: list[tuple[str, int]]
 ) -> None:
-    schema = [pa.field("key", pa.string()), pa.field("rows", pa.int64())]
     spec = table_function(name, "udtf", partition_by=partition_by)
-    view = create_view(source, "udtf", schema, udtf_spec=spec)
+    view = create_view(source, "udtf", COUNTS, udtf_spec=spec)
     assert refreshed(view, "key", "rows") == rows
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="http")
+def test_the_partitions_of_an_index_are_given_one_by_one(geneva: httpx.Client, namespace: str) -> None:
+    source = TableOnWire(geneva, namespace, f"t{uuid4().hex[:8]}")
+    location = source.asked("declare", {"id": source.levels})["location"]
+    keys = ["u", "v"] * 150
+    vectors = pa.array([[float(n), float(k == "u")] for n, k in enumerate(keys)], pa.list_(pa.float32(), 2))
+    written = lance.write_dataset(pa.table({"key": keys, "vector": vectors}), location)
+    written.create_index("vector", "IVF_FLAT", num_partitions=3)
+    spec = table_function("counts", "udtf", partition_by_indexed_column="vector")
+    view = create_view(source, "udtf", COUNTS, udtf_spec=spec)
+    rows = refreshed(view, "key", "rows")
+    assert len(rows) > 2
+    totals = {key: sum(count for found, count in rows if found == key) for key in ("u", "v")}
+    assert totals == {"u": 150, "v": 150}
+
+
+@pytest.fixture
+def chunked(source: TableOnWire) -> TableOnWire:
+    """The view of the words of the source, with nothing in it yet."""
+    spec = table_function("words", "chunker", input_columns=["text"], batch=False)
+    return create_view(source, "chunker", WORDS, scan={"columns": ["x", "text"]}, udtf_spec=spec)
+
+
+def refresh(view: TableOnWire, **options: Any) -> httpx.Response:
+    path = f"/v1/materialized_view/{view.namespace}${view.name}/refresh"
+    return view.http.post(path, json={"id": view.levels, **REFRESH, **options})
+
+
+def words_after(view: TableOnWire, **options: Any) -> list[tuple[int, str]]:
+    answer = refresh(view, **options)
+    assert answer.status_code == 202, answer.text
+    assert ended(view.http, answer.json()["job_id"])["status"] == "DONE"
+    rows = opened(view).to_table()
+    return sorted(zip(rows["x"].to_pylist(), rows["word"].to_pylist(), strict=True))
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="http")
+def test_the_output_of_a_chunker_is_limited_and_comes_back(chunked: TableOnWire) -> None:
+    expected = [(1, "a"), (1, "b"), (2, "c"), (3, "d"), (3, "e"), (3, "f")]
+    assert words_after(chunked, output_limit=4) == expected[:4]
+    assert words_after(chunked, output_limit=1) == expected[:1]
+    assert words_after(chunked) == expected
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="http")
+def test_a_limit_of_the_output_is_for_chunkers(source: TableOnWire) -> None:
+    view = create_view(source, "udtf", COUNTS, udtf_spec=table_function("counts", "udtf"))
+    check_refusal(refresh(view, output_limit=1), 400, 13, "output_limit")
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="http")
+def test_a_view_goes_to_the_version_of_its_source_that_is_asked_for(
+    source: TableOnWire, chunked: TableOnWire
+) -> None:
+    first = version_of(source)
+    source.asked("update", {"updates": [["text", "'new'"]], "predicate": "x = 1"})
+    source.asked("delete", {"predicate": "x = 3"})
+    assert words_after(chunked) == [(1, "new"), (2, "c")]
+    assert len(words_after(chunked, src_version=first)) == 6
+    assert words_after(chunked) == [(1, "new"), (2, "c")]
+    check_refusal(refresh(chunked, src_version=99), 400, 13, "src_version")
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="http")
+def test_the_knobs_of_a_refresh_are_taken(chunked: TableOnWire) -> None:
+    knobs = {"concurrency": 1, "intra_applier_concurrency": 2, "source_task_size": 1}
+    assert len(words_after(chunked, max_rows_per_fragment=2, **knobs)) == 6
+    assert max(fragment.count_rows() for fragment in opened(chunked).get_fragments()) <= 2
+
+
+@pytest.mark.operation("CreateMaterializedView", client="http")
+def test_a_view_is_filled_when_it_is_created_if_asked_for(source: TableOnWire) -> None:
+    spec = table_function("counts", "udtf", partition_by="key")
+    view, answer = asked_for_view(source, "udtf", COUNTS, udtf_spec=spec, with_no_data=False)
+    assert (answer.status_code, answer.json().keys()) == (201, {"version", "job_id"})
+    assert ended(source.http, answer.json()["job_id"])["status"] == "DONE"
+    assert opened(view).count_rows() == 2
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="http")
+def test_a_column_that_a_user_adds_to_a_view_of_a_chunker_outlives_its_refreshes(
+    source: TableOnWire, chunked: TableOnWire
+) -> None:
+    words_after(chunked)
+    column = function("plus", ["x"], output("y", "int64"))
+    chunked.asked("add_columns", {"id": chunked.levels, **new_column("y", column)})
+    assert filled(chunked, "y") == [2, 2, 3, 4, 4, 4]
+    source.asked("update", {"updates": [["text", "'new'"]], "predicate": "x = 3"})
+    words_after(chunked)
+    assert opened(chunked).to_table().sort_by("x")["y"].to_pylist() == [2, 2, 3, None]
+    assert filled(chunked, "y") == [2, 2, 3, 4]
+
+
+@pytest.mark.operation("CreateMaterializedView", client="http")
+def test_a_manifest_becomes_the_environment_of_a_view(source: TableOnWire) -> None:
+    manifest = '{"name": "m", "env_vars": {"A": "1"}, "head_image": "i", "worker_image": "i", "pip": []}'
+    spec = table_function("counts", "udtf", manifest=manifest, manifest_checksum="c")
+    view = create_view(source, "udtf", COUNTS, udtf_spec=spec, auto_refresh=True)
+    assert opened(view).schema.metadata[b"geneva::view::manifest"].decode() == manifest
+    assert refreshed(view, "key", "rows") == [("u", 2), ("v", 1)]
+
+
+@pytest.mark.operation("CreateMaterializedView", client="http")
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"manifest": '{"name": "m", "conda": {"a": 1}}'}, 400, "manifest.conda"),
+        ({"manifest": "nowhere"}, 400, "manifest"),
+        ({"partition_by": "key", "partition_by_indexed_column": "key"}, 400, "partition_by_indexed_column"),
+        ({"partition_by_indexed_column": "key"}, 400, "partition_by_indexed_column"),
+        ({"udtf_sha": "0" * 64}, 400, "udtf_sha"),
+        ({"num_gpus": 1.0}, 406, "num_gpus"),
+        ({"memory": 1}, 400, "memory"),
+    ],
+)
+def test_a_view_that_cannot_be_served_is_refused(
+    source: TableOnWire, change: dict[str, Any], status: int, field: str
+) -> None:
+    spec = table_function("counts", "udtf", **change)
+    _, answer = asked_for_view(source, "udtf", COUNTS, udtf_spec=spec)
+    check_refusal(answer, status, 13 if status == 400 else 0, f"udtf_spec.{field}")
 
 
 @pytest.mark.operation("QueryTable", client="http")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from lancedb import vector_dedup
+from lancedb.exceptions import JobFailedError
 from lancedb.materialized_view import MaterializedView
 from lancedb.remote.db import RemoteDBConnection
 from lancedb.remote.errors import HttpError
@@ -28,6 +30,17 @@ def view_name(database: RemoteDBConnection) -> Iterator[str]:
         database.drop_materialized_view(name)
     if name in database.list_views():
         database.drop_view(name)
+
+
+def ended(http: httpx.Client, job_id: str) -> None:
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while time.monotonic() < deadline:
+        job = http.post("/v1/jobs/describe", json={"job_id": job_id}).json()
+        if job["job_state"] != "IN_PROGRESS":
+            assert job["job_state"] == "DONE", job
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"job {job_id} is not over")
 
 
 def rows(table: Any) -> list[tuple[Any, ...]]:
@@ -53,7 +66,128 @@ def test_a_view_is_filled_and_follows_its_source(
     assert rows(view.table) == [(3, 4.0), (4, 5.0)]
     assert view.refresh().mode == "no_op"
     full = view.refresh(full=True)
-    assert (full.mode, full.rows_written, full.source_version) == ("rebuild", 2, docs.version)
+    # All rows are computed again, and found to be there.
+    assert (full.mode, full.rows_written, full.source_version) == ("rebuild", 0, docs.version)
+
+
+def outcome(result: Any) -> tuple[str, int, int, int]:
+    return result.mode, result.rows_written, result.source_version, result.version
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="remote")
+def test_each_mode_of_a_refresh_is_told_in_the_words_of_the_client(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    view = database.create_materialized_view(view_name, docs.name, select=["id"], with_no_data=True)
+    first = docs.version
+    assert outcome(view.refresh()) == ("rebuild", 3, first, 2)
+    assert outcome(view.refresh()) == ("no_op", 0, first, 2)
+    docs.add(numbers(4, 2))
+    assert outcome(view.refresh()) == ("incremental", 2, first + 1, 3)
+    docs.delete("id = 1")
+    assert outcome(view.refresh(full=True)) == ("rebuild", 0, first + 2, 4)
+    assert view.table.version == 4
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="remote")
+def test_a_view_goes_to_the_version_of_its_source_that_is_asked_for(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    view = database.create_materialized_view(view_name, docs.name, select=["id", "x"])
+    first = docs.version
+    docs.add(numbers(4, 1))
+    docs.update(where="id = 1", values={"x": 10.0})
+    docs.delete("id = 2")
+    assert view.refresh(source_version=first + 1).source_version == first + 1
+    assert rows(view.table) == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    assert view.refresh().source_version == docs.version
+    assert rows(view.table) == [(1, 10.0), (3, 3.0), (4, 4.0)]
+    assert view.refresh(source_version=first).source_version == first
+    assert rows(view.table) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    full = view.refresh(full=True, source_version=first + 1)
+    assert (full.mode, full.source_version) == ("rebuild", first + 1)
+    assert rows(view.table) == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    with pytest.raises(HttpError, match=r"400 .*has no version 99"):
+        view.refresh(source_version=99)
+
+
+@pytest.mark.operation("RefreshMaterializedView", client="remote")
+def test_a_refresh_is_a_job(database: RemoteDBConnection, docs: RemoteTable, view_name: str) -> None:
+    view = database.create_materialized_view(view_name, docs.name, select=["id"], with_no_data=True)
+    job = view.refresh_async()
+    assert job.id is not None
+    assert outcome(job.wait(PATIENCE)) == ("rebuild", 3, docs.version, 2)
+    (listed,) = [info for info in database.list_jobs() if info.job_id == job.id]
+    assert (listed.table, listed.job_type, listed.state) == (view_name, "refresh", "finished")
+    again = database.open_job(job.id)
+    again.refresh()
+    assert (again.state, again.spec) == ("finished", {"table": view_name})
+    assert again.result is not None
+    assert (again.result["mode"], again.result["reason"]) == ("rebuild", "the view has never been refreshed")
+    assert job.events()["state"].to_pylist()[-1] == "done"
+
+
+@pytest.mark.operation("CreateMaterializedView", client="remote")
+def test_filling_a_new_view_is_a_job_and_creating_an_empty_one_is_none(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    filling = database.create_materialized_view_async(view_name, docs.name)
+    assert filling.id is not None
+    filling.wait(PATIENCE)
+    assert database.open_table(view_name).count_rows() == 3
+    empty = new_name("view")
+    creation = database.create_materialized_view_async(empty, docs.name, with_no_data=True)
+    assert (creation.id, creation.status()) == (None, "finished")
+    assert database.open_table(empty).count_rows() == 0
+    dropping = database.drop_materialized_view_async(empty)
+    assert (dropping.id, dropping.status()) == (None, "finished")
+    assert empty not in database.list_materialized_views()
+
+
+@pytest.mark.operation("CreateMaterializedView", client="remote")
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        (None, [(2, 2.0, "n2"), (3, 3.0, "n3")]),
+        ("name", [("n2",), ("n3",)]),
+        (["name", "id"], [("n2", 2), ("n3", 3)]),
+        ([("twice", "x * 2"), "id"], [(4.0, 2), (6.0, 3)]),
+        ({"a b": "concat(name, '!')"}, [("n2!",), ("n3!",)]),
+    ],
+)
+def test_columns_are_selected_in_each_form_that_the_client_has(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str, select: Any, expected: list[Any]
+) -> None:
+    view = database.create_materialized_view(
+        view_name, docs.name, select=select, where="id > 1 AND name IS DISTINCT FROM 'x'", limit=2
+    )
+    assert rows(view.table) == expected
+    docs.delete("id = 2")
+    view.refresh()
+    assert rows(view.table) == expected[1:]
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="remote")
+def test_a_view_is_made_from_a_view(database: RemoteDBConnection, docs: RemoteTable, view_name: str) -> None:
+    lower = database.create_materialized_view(view_name, docs.name, select=["id", "x"], where="id > 1")
+    upper = database.create_materialized_view(new_name("upper"), view_name, select={"next": "x + 1"})
+    assert rows(upper.table) == [(3.0,), (4.0,)]
+    docs.add(numbers(4, 1))
+    assert upper.refresh().mode == "no_op"
+    lower.refresh()
+    assert (upper.refresh().rows_written, rows(upper.table)) == (1, [(3.0,), (4.0,), (5.0,)])
+    database.drop_materialized_view(upper.name)
+
+
+def test_a_view_outlives_its_source_but_is_not_refreshed(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    source = database.create_table(new_name("docs"), numbers())
+    view = database.create_materialized_view(view_name, source.name, select=["id"])
+    database.drop_table(source.name)
+    assert rows(database.open_materialized_view(view_name).table) == [(1,), (2,), (3,)]
+    with pytest.raises((HttpError, JobFailedError, ValueError), match=source.name):
+        view.refresh()
 
 
 @pytest.mark.operation("CreateMaterializedView", client="remote")
@@ -104,15 +238,72 @@ def test_a_table_is_not_opened_or_dropped_as_a_view(database: RemoteDBConnection
     assert docs.count_rows() == 3
 
 
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="remote")
+def test_a_view_of_totals_follows_its_source(
+    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    view = database.create_materialized_view(
+        view_name, docs.name, select={"n": "count(*)", "total": "sum(x)"}, where="id > 1"
+    )
+    assert rows(view.table) == [(2, 5.0)]
+    docs.add(numbers(4, 1))
+    assert view.refresh().rows_written == 1
+    assert rows(view.table) == [(3, 9.0)]
+    assert "count(*)" in view.definition.query
+
+
+@pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="remote")
+def test_a_view_of_groups_is_opened_and_refreshed(
+    http: httpx.Client, database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    statement = f"SELECT name, sum(x) AS total FROM {docs.name} WHERE id > 1 GROUP BY name"
+    body = {"query": statement, "with_no_data": True}
+    answer = http.post(f"/v1/materialized_view/{view_name}/create", json=body)
+    assert (answer.status_code, answer.json()) == (201, {"version": 1})
+    view = database.open_materialized_view(view_name)
+    assert view.definition.query == statement
+    view.refresh()
+    assert rows(view.table) == [("n2", 2.0), ("n3", 3.0)]
+    docs.add(numbers(3, 1))
+    docs.delete("id = 2")
+    view.refresh()
+    assert rows(view.table) == [("n3", 6.0)]
+
+
+@pytest.mark.operation("CreateMaterializedView", client="remote")
+def test_a_view_of_several_tables_is_read_and_dropped(
+    http: httpx.Client, database: RemoteDBConnection, docs: RemoteTable, view_name: str
+) -> None:
+    """The client has no grammar for such a statement, and cannot show it; the rest it can."""
+    other = database.create_table(new_name("other"), numbers(2, 2))
+    statement = f"SELECT a.id, a.x + b.x AS total FROM {docs.name} AS a JOIN {other.name} AS b ON a.id = b.id"
+    made = http.post(f"/v1/materialized_view/{view_name}/create", json={"query": statement})
+    assert made.status_code == 202, made.text
+    ended(http, made.json()["job_id"])
+    assert rows(database.open_table(view_name)) == [(2, 4.0), (3, 6.0)]
+    other.delete("id = 2")
+    ended(http, http.post(f"/v1/materialized_view/{view_name}/refresh", json={}).json()["job_id"])
+    assert rows(database.open_table(view_name)) == [(3, 6.0)]
+    told = http.post(f"/v1/materialized_view/{view_name}/describe", json={}).json()
+    assert (told["query"], told["source_table"], told["projections"]) == (statement, docs.name, [])
+    assert view_name in database.list_materialized_views()
+    database.drop_materialized_view(view_name)
+    assert view_name not in database.list_materialized_views()
+    database.drop_table(other.name)
+
+
 def test_what_no_view_can_be_made_from_is_named(
     database: RemoteDBConnection, docs: RemoteTable, view_name: str
 ) -> None:
-    with pytest.raises(HttpError, match=r"406 .*function in FROM"):
+    with pytest.raises(HttpError, match=r"406 .*vector_dedup\(\) is not supported"):
         database.create_materialized_view(
             view_name, vector_dedup(docs.name, column="x", distance_threshold=1.0)
         )
     with pytest.raises(HttpError, match="already exists"):
         database.create_materialized_view(docs.name, docs.name)
+    with pytest.raises(HttpError, match=r"404 .*nowhere does not exist"):
+        database.create_materialized_view(view_name, "nowhere")
+    assert view_name not in database.list_materialized_views()
 
 
 @pytest.mark.parametrize(
@@ -134,18 +325,47 @@ def test_what_no_view_can_be_made_from_is_named(
         ("SELECT id FROM {0} WHERE nowhere = 1", 400, 13, "nowhere"),
         ("SELECT id FROM {0} WHERE", 400, 13, "WHERE"),
         ("SELECT id FROM {0}; DROP TABLE {0}", 400, 13, ""),
-        ("SELECT id FROM {0} -- all", 400, 13, "comment"),
         ("DELETE FROM {0}", 400, 13, ""),
         ('SELECT "id FROM {0}', 400, 13, "cannot be read"),
+        ("SELECT id FROM {0} -- all", 400, 13, "comment"),
     ],
 )
-@pytest.mark.parametrize("kind", ["materialized_view", "view"])
-def test_a_statement_that_cannot_be_is_refused(
-    http: httpx.Client, docs: RemoteTable, kind: str, statement: str, status: int, code: int, problem: str
+def test_a_plain_view_that_cannot_be_is_refused(
+    http: httpx.Client, docs: RemoteTable, statement: str, status: int, code: int, problem: str
 ) -> None:
-    query = statement.format(docs.name)
-    answer = http.post(f"/v1/{kind}/{new_name('v')}/create", json={"query": query})
+    answer = http.post(f"/v1/view/{new_name('v')}/create", json={"query": statement.format(docs.name)})
     check_refusal(answer, status, code, "query")
+    assert problem in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("SELECT id FROM {0} JOIN {0} AS b", ""),
+        ("SELECT count(*) FROM {0}", ""),
+        ("SELECT id, count(*) AS n FROM {0} GROUP BY id LIMIT 2", "ORDER BY"),
+        ("SELECT id, first(x) AS x FROM {0} GROUP BY id", "order of the rows"),
+        ("SELECT id, rand() AS r, count(*) AS n FROM {0} GROUP BY id", "rand()"),
+        ("SELECT id + 1 FROM {0}", "needs a name"),
+        ("SELECT id, id FROM {0}", "two columns"),
+        ("SELECT id FROM {0} LIMIT many", "whole number"),
+        ("SELECT nowhere FROM {0}", "nowhere"),
+        ("SELECT nowhere, count(*) AS n FROM {0} GROUP BY nowhere", "nowhere"),
+        ("SELECT id FROM {0} WHERE nowhere = 1", "nowhere"),
+        ("SELECT id FROM {0} WHERE", "WHERE"),
+        ("SELECT id FROM {0}; DROP TABLE {0}", "one query"),
+        ("SELECT 1 AS one", "no table"),
+        ("DELETE FROM {0}", "query"),
+        ('SELECT "id FROM {0}', "cannot be read"),
+    ],
+)
+def test_a_materialized_view_that_cannot_be_is_refused(
+    http: httpx.Client, docs: RemoteTable, statement: str, problem: str
+) -> None:
+    body = {"query": statement.format(docs.name)}
+    answer = http.post(f"/v1/materialized_view/{new_name('v')}/create", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, 13), answer.text
+    assert answer.json()["error"].startswith("query")
     assert problem in answer.json()["error"]
 
 

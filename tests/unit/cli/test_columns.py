@@ -59,3 +59,14 @@ def test_no_errors_are_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, errors={"errors": []})
     assert line.printed("errors", "library.docs") == "No function failed on a row\n"
     assert line.json("errors", "library.docs") == []
+
+
+def test_errors_of_a_view_are_those_of_its_functions_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [{"errors": []}, {"errors": [{**ERROR, "column": None}]}]
+    line = CommandLine(monkeypatch, list={"views": ["passages"]}, errors=pages)
+    assert " row 17: ValueError: no" in line.printed("errors", "library.passages", "--job", "j1")
+    assert [path.partition("?")[0] for _, path in line.server.asked()] == [
+        "/v1/namespace/library/materialized_view/list",
+        "/api/v1/tables/library$passages/errors",
+        "/api/v1/views/library$passages/errors",
+    ]

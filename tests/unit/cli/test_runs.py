@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,11 +30,34 @@ EVERY_OPTION = {
     "--max-checkpoint-size": ("max_checkpoint_size", 20),
     "--flush-interval": ("batch_checkpoint_flush_interval_seconds", 2.5),
 }
+EVERY_REFRESH_OPTION = {
+    "--policy": ("policy", "incremental"),
+    "--src-version": ("src_version", 3),
+    "--output-limit": ("output_limit", 9),
+    "--cluster": ("cluster", "gpu"),
+    "--manifest": ("manifest", "small"),
+    "--concurrency": ("concurrency", 4),
+    "--intra-applier-concurrency": ("intra_applier_concurrency", 8),
+    "--source-task-size": ("source_task_size", 100),
+    "--max-rows-per-fragment": ("max_rows_per_fragment", 1000),
+}
+REFRESH_PLAN = {
+    "mode": "incremental",
+    "source_version": 9,
+    "rows": 45,
+    "rows_replaced": 5,
+    "rows_removed": 3,
+    "rows_reused": 10,
+    "reason": "rows changed",
+    "sources": [
+        {"source": ["a"], "from_version": 8, "version": 9, "inserted": 40, "updated": 5, "deleted": 3}
+    ],
+}
 PLAN = {"read_version": 3, "rows": 8, "rows_reused": 0, "fragments": 1, "commits": 1, "reason": "new"}
 
 
-def given() -> list[str]:
-    return [text for option, (_, value) in EVERY_OPTION.items() for text in (option, str(value))]
+def given(options: Mapping[str, tuple[str, Any]] = EVERY_OPTION) -> list[str]:
+    return [text for option, (_, value) in options.items() for text in (option, str(value))]
 
 
 def test_a_backfill_takes_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +121,28 @@ def test_a_refresh_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, **STARTED)
     assert line.json("refresh", "library.passages", "--full")["job_id"] == "j1"
     assert line.server.sent() == {"full": True}
+
+
+def test_a_refresh_takes_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, **STARTED)
+    line.printed("refresh", "library.passages", *given(EVERY_REFRESH_OPTION), "--on-error", "skip")
+    body = line.server.sent()
+    assert body.pop("on_error")["action"] == "skip"
+    assert body == dict(EVERY_REFRESH_OPTION.values())
+
+
+def test_a_refresh_says_nothing_that_was_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, **STARTED)
+    line.printed("refresh", "library.passages")
+    assert line.server.sent() == {}
+
+
+def test_explain_takes_the_knobs_of_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = CommandLine(monkeypatch, explain=REFRESH_PLAN)
+    said = line.printed("explain", "refresh", "library.passages", *given(EVERY_REFRESH_OPTION))
+    assert line.server.sent() == dict(EVERY_REFRESH_OPTION.values())
+    assert said.endswith("Source: a, version 8 to 9: 40 inserted, 5 updated, 3 deleted\n")
+    assert line.json("explain", "refresh", "library.passages")["sources"][0]["inserted"] == 40
 
 
 def test_a_preview_shows_rows_and_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -9,10 +11,11 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.planner.refresh import ViewProgress, covered_after, plan_refresh
+from tidemill.jobs.planner.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
 
 SETS = st.sets(st.integers(0, 40))
 
@@ -100,13 +103,18 @@ def test_values_newer_than_a_pinned_version_stay(
     assert set(after.rows) == covered | (live - updated)
 
 
+def view_progress(live: set[int], coverage: Coverage, updated: set[int], **more: Any) -> ViewProgress:
+    changes = Changes(BitMap64(updated))
+    source = SourceProgress(("t",), snapshot(live), coverage, changes, located(live))
+    return ViewProgress((source,), **more)
+
+
 @given(live=SETS, covered=SETS, updated=SETS, is_full=st.booleans())
 def test_a_refresh_leaves_exactly_the_results_of_live_rows(
     live: set[int], covered: set[int], updated: set[int], is_full: bool
 ) -> None:
-    coverage = Coverage("d", 5, BitMap64(covered), 1)
-    progress = ViewProgress(snapshot(live), coverage, Changes(BitMap64(updated)), located(live))
-    plan = plan_refresh(progress, is_full=is_full)
+    progress = view_progress(live, Coverage("d", 5, BitMap64(covered), 1), updated)
+    plan = plan_refresh(progress, RefreshPolicy.FULL if is_full else RefreshPolicy.AUTO)
     computed = {
         row
         for item in plan.work
@@ -116,8 +124,9 @@ def test_a_refresh_leaves_exactly_the_results_of_live_rows(
     assert kept | computed == live
     assert not kept & computed
     assert not kept & updated
-    assert set(covered_after(plan, progress).rows) == live
-    assert plan.rows_removed == len(covered - live)
+    [after] = covered_after(progress, None, None)
+    assert set(after.rows) == live
+    assert plan.rows_removed == (0 if plan.is_empty else len(covered - live))
     assert plan.rows_reused + plan.rows == len(live)
 
 
@@ -126,17 +135,41 @@ def test_a_view_of_the_source_as_a_whole_is_made_anew_or_left_alone(
     live: set[int], covered: set[int], updated: set[int]
 ) -> None:
     coverage = Coverage("d", 5, BitMap64(covered), 1)
-    changes = Changes(BitMap64(updated))
-    progress = ViewProgress(snapshot(live), coverage, changes, located(live), is_whole=True)
-    plan = plan_refresh(progress, is_full=False)
+    plan = plan_refresh(view_progress(live, coverage, updated, whole_reason="as one"), RefreshPolicy.AUTO)
     assert plan.is_full == (covered != live or bool(covered & updated))
     assert plan.is_empty != plan.is_full
     assert plan.rows == (len(live) if plan.is_full else 0)
 
 
 def test_a_view_of_a_whole_but_empty_source_is_made_once() -> None:
-    progress = ViewProgress(snapshot(set()), Coverage("d"), Changes(), located(set()), is_whole=True)
-    assert plan_refresh(progress, is_full=False).is_full
+    progress = view_progress(set(), Coverage("d"), set(), whole_reason="as one")
+    assert plan_refresh(progress, RefreshPolicy.AUTO).is_full
+
+
+def test_keys_of_few_changes_are_made_anew_and_of_many_everything() -> None:
+    live = set(range(10_000))
+    coverage = Coverage("d", 5, BitMap64(live), 1)
+    few = view_progress(live, coverage, {1}, keys=BitMap64([7]))
+    assert plan_refresh(few, RefreshPolicy.AUTO).keys == BitMap64([7])
+    many = view_progress(live, coverage, set(range(3001)), keys=BitMap64([7]))
+    plan = plan_refresh(many, RefreshPolicy.AUTO)
+    assert plan.is_full
+    assert plan.reason.startswith("3,001 of 10,000 rows changed")
+    assert plan_refresh(many, RefreshPolicy.INCREMENTAL).keys == BitMap64([7])
+
+
+def test_rows_without_functions_are_made_anew_when_many_changed() -> None:
+    live = set(range(10_000))
+    coverage, updated = Coverage("d", 5, BitMap64(live), 1), set(range(3001))
+    cheap = view_progress(live, coverage, updated, has_functions=False)
+    assert plan_refresh(cheap, RefreshPolicy.AUTO).is_full
+    assert plan_refresh(view_progress(live, coverage, updated), RefreshPolicy.AUTO).rows == 3001
+
+
+def test_a_state_that_others_put_there_is_not_built_upon() -> None:
+    progress = view_progress({1}, Coverage("d", 5, BitMap64([1]), 1), set(), lost_reason="restored")
+    plan = plan_refresh(progress, RefreshPolicy.AUTO)
+    assert (plan.is_full, plan.reason) == (True, "restored")
 
 
 @given(live=SETS, offset=st.none() | st.integers(0, 9), limit=st.none() | st.integers(0, 9))

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.jobs import BackfillRequest
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.planner.tasks import commit_group, cut, share_out
+from tidemill.jobs.planner.tasks import commit_group, cut, share_out, view_tasks
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 8))
@@ -55,3 +55,19 @@ def test_a_task_size_says_how_many_rows_a_task_has() -> None:
     assert [piece.row_count for (piece,) in group.pieces] == [40, 40, 20, 30]
     small = [FragmentWork(number, None, 20) for number in range(4)]
     assert [len(task) for task in commit_group(small, request, slots=4).tasks] == [2, 2]
+
+
+def test_fragments_of_a_view_are_cut_for_functions_and_by_size_alone() -> None:
+    work = [FragmentWork(0, None, 2000)]
+    rows = {0: BitMap64(range(2000))}
+    assert view_tasks(work, rows, None, 2, is_costly=False) == ((work[0],),)
+    cut_for_slots = view_tasks(work, rows, None, 2, is_costly=True)
+    assert sorted(item.row_count for task in cut_for_slots for item in task) == [1000, 1000]
+    by_size = view_tasks(work, rows, 600, 2, is_costly=False)
+    assert [item.row_count for task in by_size for item in task] == [600, 600, 600, 200]
+    covered = BitMap64()
+    for task in by_size:
+        for item in task:
+            assert item.rows is not None
+            covered |= item.rows
+    assert covered == rows[0]

@@ -17,9 +17,11 @@ from tests.unit.protocols.stand_jobs import (
     Functions,
     Health,
     Jobs,
+    Lineages,
     Plans,
     Provenance,
     Views,
+    ViewStatuses,
 )
 from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller
@@ -263,6 +265,8 @@ class Stand:
         self.health = Health()
         self.plans = Plans()
         self.provenance = Provenance()
+        self.lineage = Lineages()
+        self.view_status = ViewStatuses()
         self.environments = Environments()
         operations = Operations(
             namespaces=self.namespaces,
@@ -284,6 +288,8 @@ class Stand:
             stored_queries=UNASKED,
             explain=self.plans,
             provenance=self.provenance,
+            lineage=self.lineage,
+            view_status=self.view_status,
             environments=self.environments,
             health=self.health,
         )

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from pyroaring import BitMap64
-
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.operations.functions import FunctionOperations
-from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
+from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -26,22 +24,31 @@ from tidemill.jobs.model.jobs import (
     PreviewRequest,
     RefreshRequest,
     RowSelection,
+    VerifyRequest,
 )
+from tidemill.jobs.model.lineage import FunctionName, LineageEntry, ObjectKind, ObjectLineage, Through
 from tidemill.jobs.model.plans import (
     BackfillExplanation,
     BackfillPlan,
     CommitGroup,
     FragmentWork,
+    RefreshExplanation,
+    RefreshMode,
     RefreshPlan,
+    SourceChange,
 )
 from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.view_status import ViewStatus
 from tidemill.jobs.operations.columns import ColumnDeclaration, ColumnOperations
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
+from tidemill.jobs.operations.lineage import Lineage
 from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.views import CreatedView, ViewDefinition, ViewOperations
+from tidemill.jobs.operations.view_definitions import ViewDefinition
+from tidemill.jobs.operations.view_status import ViewStatusOperations
+from tidemill.jobs.operations.views import CreatedView, ViewOperations
 from tidemill.protocols.http.operations import HealthReport
 
 SOME_ID = UUID(int=7)
@@ -101,6 +108,12 @@ class Jobs(JobOperations):
         self.keys.append(idempotency_key)
         return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
 
+    def submit_verify(
+        self, caller: Caller, ident: TableIdent, request: VerifyRequest, idempotency_key: str | None
+    ) -> Job:
+        self.keys.append(idempotency_key)
+        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
+
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
         return job
@@ -152,7 +165,8 @@ class Jobs(JobOperations):
 class Plans(Explainer):
     def __init__(self) -> None:
         self.expected_seconds: float | None = None
-        self.refresh_plan = RefreshPlan(3, (), BitMap64(), False, "nothing changed", 5, 0, 0)
+        change = SourceChange(("docs", "pages"), 2, 3, 0, 0, 0)
+        self.refresh_plan = RefreshPlan(RefreshMode.NO_OP, "nothing changed", (change,), 0, rows_reused=5)
 
     def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
         groups = tuple(
@@ -161,8 +175,8 @@ class Plans(Explainer):
         plan = BackfillPlan(3, groups, f"never computed: {request.column}", 2)
         return BackfillExplanation(plan, self.expected_seconds, ("job j is filling this column",))
 
-    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshPlan:
-        return self.refresh_plan
+    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshExplanation:
+        return RefreshExplanation(self.refresh_plan, self.expected_seconds, ("job j is refreshing it",))
 
 
 class Provenance(ColumnProvenance):
@@ -211,6 +225,48 @@ class Provenance(ColumnProvenance):
             and job_id in (None, error.job_id)
             and (after is None or (error.failure.row_id or 0) > after)
         ][:limit]
+
+
+class ViewStatuses(ViewStatusOperations):
+    """The status that a test gives it, and errors by row id."""
+
+    def __init__(self) -> None:
+        self.given: ViewStatus | None = None
+        self.row_errors: list[RowError] = []
+
+    def status(self, caller: Caller, ident: TableIdent) -> ViewStatus:
+        if self.given is None:
+            raise ViewNotFound(ident)
+        return self.given
+
+    def errors(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        *,
+        job_id: str | None = None,
+        after: int | None = None,
+        limit: int = 1000,
+    ) -> Sequence[RowError]:
+        return [
+            error
+            for error in self.row_errors
+            if job_id in (None, error.job_id) and (after is None or (error.failure.row_id or 0) > after)
+        ][:limit]
+
+
+class Lineages(Lineage):
+    """Everything is made from `docs.pages` by a chunker, and from something that was dropped."""
+
+    def __init__(self) -> None:
+        self.asked: list[str | None] = []
+
+    def of(self, caller: Caller, ident: TableIdent, column: str | None) -> ObjectLineage:
+        self.asked.append(column)
+        words = FunctionName("words", "sha256:0")
+        pages = LineageEntry(("docs", "pages"), ObjectKind.TABLE, "text", Through.CHUNKER, words, 1)
+        gone = LineageEntry(("gone",), ObjectKind.DROPPED, None, Through.PROJECTION, None, 2)
+        return ObjectLineage(ident.levels, ObjectKind.VIEW, column, (pages, gone), ())
 
 
 class KeptEnvironments:
@@ -265,13 +321,14 @@ class Health:
 def some_job(
     job_id: str,
     ident: TableIdent,
-    request: BackfillRequest | PreviewRequest | RefreshRequest,
+    request: BackfillRequest | PreviewRequest | RefreshRequest | VerifyRequest,
     state: JobState = JobState.QUEUED,
 ) -> Job:
     kinds = {
         BackfillRequest: JobKind.BACKFILL,
         PreviewRequest: JobKind.PREVIEW,
         RefreshRequest: JobKind.REFRESH,
+        VerifyRequest: JobKind.VERIFY,
     }
     kind = kinds[type(request)]
     return Job(job_id, kind, SOME_ID, ident, SOME_ID, request, state, "local", SOME_TIME)

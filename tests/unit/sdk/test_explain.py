@@ -53,6 +53,30 @@ def test_a_refresh_with_nothing_to_do_says_so() -> None:
     assert "nothing to do" in str(explanation)
 
 
+def test_a_refresh_says_what_happened_to_its_sources_and_how_long_it_takes() -> None:
+    changed = {"source": ["library", "docs"], "from_version": 7, "version": 9}
+    counted_rows = {**changed, "inserted": 40, "updated": 5, "deleted": 0}
+    unknown = {"source": ["library", "other"], "from_version": None, "version": 2}
+    unchanged = {**changed, "from_version": 9, "inserted": 0, "updated": 0, "deleted": 0}
+    more = {"keys": 12, "expected_seconds": 4.2, "conflicts": ["job j2 refreshes it"]}
+    body = {**REFRESH, **more, "sources": [counted_rows, unknown, unchanged]}
+    first, *rest = str(refresh_explanation("v", body)).splitlines()
+    assert "computes 45 source rows for 12 keys (replaces 5)" in first
+    assert "reuses 3,950 in about 4 s (45 rows changed)" in first
+    assert rest == [
+        "Source: library.docs, version 7 to 9: 40 inserted, 5 updated",
+        "Source: library.other, version 2: it is not known which rows changed",
+        "Source: library.docs, version 9: no row changed",
+        "Conflict: job j2 refreshes it",
+    ]
+
+
+def test_a_refresh_with_nothing_to_do_lists_no_sources() -> None:
+    source = {"source": ["a"], "from_version": 1, "version": 1, "inserted": 0, "updated": 0, "deleted": 0}
+    said = str(refresh_explanation("v", {**REFRESH, "mode": "no_op", "sources": [source]}))
+    assert said.count("\n") == 0
+
+
 def test_counts_read_well() -> None:
     assert [counted(number, "row") for number in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.sdk.noting import JOB, NotingServer
@@ -71,6 +73,7 @@ def test_errors_are_listed_page_by_page() -> None:
     assert (first.row_id, first.exception, first.attempts, first.is_skipped) == (17, "ValueError", 3, True)
     assert first.at is not None
     assert str(first) == "words, row 17: ValueError: no (tried 3 times)"
+    assert str(replace(first, message="ValueError: no")) == str(first)
     assert dict(server.requests[0].url.params) == {"column": "words", "job_id": "j1", "branch": "next"}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.sdk.knobs import BACKFILL_KNOBS, backfill_body, preview_body, refresh_body
+from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.sdk.knobs import BACKFILL_KNOBS, REFRESH_KNOBS, backfill_body, preview_body, refresh_body
 from tidemill.sdk.manifests import Manifest
 from tidemill.sdk.policies import skip
 
-RENDERED = {"on_error": "skip", "manifest": "small"}
+RENDERED = {"on_error": "skip", "manifest": "small", "policy": "incremental"}
 
 
 def test_every_knob_of_a_backfill_is_sent_under_its_name() -> None:
@@ -35,6 +36,22 @@ def test_a_preview_has_fewer_knobs() -> None:
         preview_body({"concurrency": 2})
 
 
-def test_a_refresh_has_none_of_them() -> None:
-    with pytest.raises(TypeError, match="refresh has no option 'on_error'"):
-        refresh_body({"on_error": "skip"})
+def test_every_knob_of_a_refresh_is_sent_under_its_name() -> None:
+    given = {name: RENDERED.get(name, 7) for name in REFRESH_KNOBS}
+    assert refresh_body(given) == given
+
+
+def test_a_refresh_takes_policies_and_manifests_as_a_backfill_does() -> None:
+    body = refresh_body({"on_error": skip(limit=3), "manifest": Manifest(), "policy": RefreshPolicy.FULL})
+    assert body["on_error"]["max_skipped"] == 3
+    assert (body["manifest"], body["policy"]) == ('{"pip": [], "env_vars": {}}', "full")
+
+
+def test_a_refresh_has_no_knobs_of_a_backfill() -> None:
+    with pytest.raises(TypeError, match="refresh has no option 'where'; there are full, policy"):
+        refresh_body({"where": "id > 1"})
+
+
+def test_a_policy_is_one_of_three() -> None:
+    with pytest.raises(ValueError, match="policy= is one of 'auto', 'incremental', 'full', not 'ful'"):
+        refresh_body({"policy": "ful"})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tidemill.errors import InvalidInput
+from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
 from tidemill.server.settings import load_settings
 
 
@@ -81,3 +83,18 @@ def test_the_secret_of_clients_is_not_shown() -> None:
     assert settings.s3_client_secret_access_key == "hidden"
     assert "hidden" not in repr(settings)
     assert "hidden" not in str(settings)
+
+
+def test_views_that_refresh_themselves_have_a_policy_of_the_deployment() -> None:
+    assert load_settings().auto_refresh_policy() == AutoRefreshPolicy()
+    given = load_settings(auto_refresh_rows=5, auto_refresh_fraction=0.1, auto_refresh_cooldown_seconds=2)
+    assert given.auto_refresh_policy() == AutoRefreshPolicy(5, 0.1, timedelta(seconds=2))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"auto_refresh_rows": 0}, {"auto_refresh_fraction": -0.1}, {"auto_refresh_poll_seconds": 0}],
+)
+def test_a_senseless_policy_for_views_is_refused(given: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(given))):
+        load_settings(**given)

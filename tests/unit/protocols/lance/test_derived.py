@@ -20,11 +20,14 @@ from tests.unit.protocols.envelopes import (
 )
 from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import some_job
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.jobs.model.derived import ColumnOutput, SourceQuery, ViewKind
+from tidemill.jobs.model.derived import ColumnOutput, RefreshPolicy, SourceQuery, ViewKind
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, RefreshRequest
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.operations.view_definitions import FunctionColumn
 
 PAGES = table_ident(("docs", "pages"))
 
@@ -136,26 +139,128 @@ def test_a_chunker_view_is_created_and_filled(stand: Stand, kind: str) -> None:
     assert (created.function, created.inputs, created.kind) == (WORDS, ("text",), ViewKind.CHUNKER)
 
 
+def test_a_view_says_how_it_is_refreshed(stand: Stand) -> None:
+    manifest = '{"name": "m", "pip": ["numpy"], "head_image": "x"}'
+    on_error = {"action": "skip", "attempts": 2}
+    body = view("query", auto_refresh=True, policy="incremental", on_error=on_error, manifest=manifest)
+    assert stand.post("/v1/materialized_view/docs$words/create", json=body).status_code == 201
+    (created,) = stand.views.created
+    assert created.has_auto_refresh
+    assert created.policy is RefreshPolicy.INCREMENTAL
+    assert created.on_error == ErrorPolicy(ErrorAction.SKIP, 2)
+    assert created.environment == Environment(("numpy",))
+
+
+@pytest.mark.parametrize("error_handling", [{"action": "skip"}, '{"action": "skip"}', "skip"])
+def test_a_table_function_gets_rows_in_parts(stand: Stand, error_handling: Any) -> None:
+    spec = udtf_spec(
+        kind="udtf",
+        partition_by="text",
+        error_handling=error_handling,
+        manifest='{"env_vars": {"A": "1"}}',
+        manifest_checksum="c",
+    )
+    answer = stand.post("/v1/materialized_view/docs$words/create", json=view("udtf", udtf_spec=spec))
+    assert answer.status_code == 201, answer.text
+    (created,) = stand.views.created
+    assert (created.kind, created.partition_by, created.partition_index) == (ViewKind.UDTF, "text", None)
+    assert created.on_error == ErrorPolicy(ErrorAction.SKIP)
+    assert created.environment == Environment((), {"A": "1"})
+
+
+def test_the_parts_may_be_those_of_an_index(stand: Stand) -> None:
+    spec = udtf_spec(kind="udtf", partition_by_indexed_column="vector")
+    stand.post("/v1/materialized_view/docs$words/create", json=view("udtf", udtf_spec=spec))
+    (created,) = stand.views.created
+    assert (created.partition_by, created.partition_index) == (None, "vector")
+
+
+def test_a_query_view_has_columns_of_functions_and_a_window(stand: Stand) -> None:
+    function = {"name": "size", "index": 1, "envelope": encoded(LENGTH), "inputs": ["text"]}
+    text = source_query(functions=[function], limit=5, offset=0)
+    stand.post("/v1/materialized_view/docs$words/create", json=view("query", source_query=text))
+    (created,) = stand.views.created
+    field = "source_query.functions[0].envelope"
+    assert created.columns == (FunctionColumn("size", 1, LENGTH, ("text",), field),)
+    assert created.query == SourceQuery(("docs", "pages"), {"text": "text"}, None, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT text FROM docs.pages LIMIT 2", "-- mine\nselect text from docs.pages limit 2"]
+)
+def test_a_scan_may_be_given_as_sql(stand: Stand, text: str) -> None:
+    body = view("query", source_query=text, output_schema=None)
+    assert stand.post("/v1/materialized_view/docs$words/create", json=body).status_code == 201
+    (created,) = stand.views.created
+    assert created.query == SourceQuery(("docs", "pages"), {"text": "`text`"}, None, 2)
+    assert (created.statement, created.output, created.raw_query) == (None, None, text)
+
+
+@pytest.mark.parametrize("key", ["source_query", "query"])
+def test_other_sql_is_left_to_spark(stand: Stand, key: str) -> None:
+    text = "SELECT text, count(*) AS n FROM docs.pages GROUP BY text"
+    body = {"kind": "query", "source_query": text} if key == "source_query" else {"query": text}
+    answer = stand.post("/v1/materialized_view/docs$words/create", json=body)
+    assert answer.status_code == (201 if key == "source_query" else 202)
+    (created,) = stand.views.created
+    assert (created.query, created.statement, created.query_field) == (SourceQuery(()), text, key)
+
+
+@pytest.mark.parametrize("text", ["opaque", "{}", "[1]", source_query(format="other"), " text\u00e4 "])
+def test_a_definition_in_another_form_is_kept(stand: Stand, text: str) -> None:
+    answer = stand.post("/v1/materialized_view/docs$words/create", json=view("query", source_query=text))
+    assert answer.status_code == 201
+    (created,) = stand.views.created
+    assert (created.is_opaque, created.raw_query) == (True, text)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
-        (view("udtf"), 406, "kind"),
+        (view("udtf"), 400, "udtf_spec"),
         (view("sql"), 400, "kind"),
         (view("chunker"), 400, "udtf_spec"),
         (view("query", udtf_spec=udtf_spec()), 400, "udtf_spec"),
         (view("chunker", udtf_spec=udtf_spec(udtf_sha="0" * 64)), 400, "udtf_spec.udtf_sha"),
         (view("chunker", udtf_spec=udtf_spec(kind="udtf")), 400, "udtf_spec.kind"),
-        (view("chunker", udtf_spec=udtf_spec(partition_by="x")), 400, "udtf_spec.partition_by"),
-        (view("query", auto_refresh=True), 400, "auto_refresh"),
+        (view("chunker", udtf_spec=udtf_spec(num_gpus=1)), 400, "udtf_spec.num_gpus"),
+        (view("chunker", udtf_spec=udtf_spec(memory=1)), 400, "udtf_spec.memory"),
+        (view("chunker", udtf_spec=udtf_spec(error_handling="boom")), 400, "udtf_spec.error_handling"),
+        (
+            view("chunker", udtf_spec=udtf_spec(error_handling={"attempts": 0})),
+            400,
+            "udtf_spec.error_handling.attempts",
+        ),
+        (view("chunker", udtf_spec=udtf_spec(manifest="unknown")), 400, "udtf_spec.manifest"),
+        (
+            view("chunker", udtf_spec=udtf_spec(manifest='{"conda": {"a": 1}}')),
+            400,
+            "udtf_spec.manifest.conda",
+        ),
+        (view("query", auto_refresh="yes"), 400, "auto_refresh"),
+        (view("query", policy="sometimes"), 400, "policy"),
+        (view("query", on_error="boom"), 400, "on_error"),
+        (view("query", manifest="unknown"), 400, "manifest"),
         (view("query", output_schema="AAAA"), 400, "output_schema"),
-        (view("query", source_query="SELECT 1"), 400, "source_query"),
-        (view("query", source_query=source_query(format="other")), 400, "source_query"),
+        (view("query", source_query="SELECT id + 1 FROM t"), 400, "source_query"),
+        (view("query", source_query="opaque", output_schema=None), 400, "output_schema"),
+        (view("query", output_schema=None), 400, "output_schema"),
+        (view("query", source_query=source_query(limit=-1)), 400, "source_query.limit"),
+        (view("query", source_query=source_query(offset="1")), 400, "source_query.offset"),
+        (view("query", source_query=source_query(functions={})), 400, "source_query.functions"),
+        (view("query", source_query=source_query(functions=[{}])), 400, "source_query.functions[0].name"),
+        (
+            view("query", source_query=source_query(functions=[{"name": "a", "index": 0, "envelope": "%"}])),
+            400,
+            "source_query.functions[0].envelope",
+        ),
         (view("query", source_query=source_query(source=[])), 400, "source_query.source"),
         (view("query", source_query=source_query(columns={})), 400, "source_query.columns"),
         (view("query", source_query=source_query(columns={"a": 1})), 400, "source_query.columns.a"),
         (view("query", source_query=source_query(joins=[])), 400, "source_query.joins"),
-        ({"query": "SELECT 1"}, 400, "query"),
-        ({"query": "SELECT a FROM b JOIN c"}, 406, "query"),
+        ({"query": "SELECT a + 1 FROM b"}, 400, "query"),
+        ({"query": "SELECT a FROM b", "kind": "query"}, 400, "kind"),
+        ({"query": "SELECT a FROM b", "source_query": "c"}, 400, "query"),
     ],
 )
 def test_views_that_cannot_be_made_are_refused_by_field(
@@ -167,20 +272,22 @@ def test_views_that_cannot_be_made_are_refused_by_field(
     assert stand.views.created == []
 
 
-def test_a_function_that_is_no_chunker_makes_no_chunker_view(stand: Stand) -> None:
-    text = encoded(LENGTH)
-    spec = udtf_spec(udtf=text)
-    answer = stand.post("/v1/materialized_view/v/create", json=view("chunker", udtf_spec=spec))
-    assert answer.status_code == 400
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
         (None, RefreshRequest()),
-        ({"src_version": 3, "concurrency": 8, "intra_applier_concurrency": 1}, RefreshRequest(3, 8)),
-        ({"source_version": 3, "full": True}, RefreshRequest(3, is_full=True)),
-        ({"max_rows_per_fragment": 100, "cluster": None}, RefreshRequest(max_rows_per_fragment=100)),
+        ({"src_version": 3, "concurrency": 8, "intra_applier_concurrency": 1}, RefreshRequest(3, 8, 1)),
+        ({"source_version": 3, "full": True}, RefreshRequest(3, policy=RefreshPolicy.FULL)),
+        ({"full": True, "policy": "full"}, RefreshRequest(policy=RefreshPolicy.FULL)),
+        ({"full": False, "policy": "incremental"}, RefreshRequest(policy=RefreshPolicy.INCREMENTAL)),
+        (
+            {"max_rows_per_fragment": 100, "source_task_size": 7, "output_limit": 0, "cluster": "big"},
+            RefreshRequest(max_rows_per_fragment=100, source_task_size=7, output_limit=0, cluster="big"),
+        ),
+        (
+            {"manifest": '{"pip": ["numpy"]}', "on_error": "skip"},
+            RefreshRequest(environment=Environment(("numpy",)), on_error=ErrorPolicy(ErrorAction.SKIP)),
+        ),
     ],
 )
 def test_a_refresh_is_accepted(stand: Stand, body: dict[str, Any] | None, expected: RefreshRequest) -> None:
@@ -194,15 +301,20 @@ def test_a_refresh_is_accepted(stand: Stand, body: dict[str, Any] | None, expect
     [
         ("src_version", 0),
         ("max_rows_per_fragment", 0),
-        ("output_limit", 5),
-        ("cluster", "big"),
-        ("manifest", "{}"),
+        ("output_limit", -1),
+        ("source_task_size", 0),
+        ("intra_applier_concurrency", 257),
+        ("cluster", 5),
+        ("manifest", "unknown"),
+        ("manifest.conda", '{"conda": {"a": 1}}'),
         ("full", "yes"),
+        ("policy", "never"),
+        ("on_error", "boom"),
         ("surprise", 1),
     ],
 )
 def test_a_senseless_refresh_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
-    answer = stand.post("/v1/materialized_view/docs$words/refresh", json={field: value})
+    answer = stand.post("/v1/materialized_view/docs$words/refresh", json={field.split(".")[0]: value})
     assert (answer.status_code, answer.json()["code"]) == (400, 13)
     assert answer.json()["error"].startswith(f"{field}: ")
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from pyroaring import BitMap64
 
 from tests.unit.protocols.envelopes import LENGTH
 from tests.unit.protocols.stand import Stand
@@ -23,7 +22,6 @@ from tidemill.jobs.model.jobs import (
     Progress,
     RefreshRequest,
 )
-from tidemill.jobs.model.plans import FragmentWork, RefreshPlan
 from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.operations import HealthReport
 
@@ -227,24 +225,3 @@ def test_a_senseless_backfill_is_not_explained(stand: Stand) -> None:
         stand.post("/api/v1/tables/docs$pages/explain", json={"column": "a", "num_frags": 0}).status_code
         == 400
     )
-
-
-def test_a_refresh_is_explained_by_its_mode(stand: Stand) -> None:
-    work = (FragmentWork(0, None, 4),)
-    plans = {
-        "no_op": stand.plans.refresh_plan,
-        "full": RefreshPlan(3, work, BitMap64(), True, "first refresh", 0, 0, 0),
-        "incremental": RefreshPlan(3, work, BitMap64([1]), False, "4 rows changed", 90, 3, 1),
-    }
-    for mode, plan in plans.items():
-        stand.plans.refresh_plan = plan
-        answer = stand.post("/api/v1/views/docs$words/explain").json()
-        assert answer.pop("mode") == mode
-        assert answer == {
-            "source_version": 3,
-            "rows": plan.rows,
-            "rows_replaced": plan.rows_replaced,
-            "rows_removed": plan.rows_removed,
-            "rows_reused": plan.rows_reused,
-            "reason": plan.reason,
-        }

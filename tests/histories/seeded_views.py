@@ -1,0 +1,167 @@
+"""Bugs of views to be planted one at a time: each takes one clause out of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+from tests.histories.views import (
+    AggregateHistory,
+    ChunkerHistory,
+    FunctionColumnHistory,
+    JoinHistory,
+    LeftJoinHistory,
+    PartitionHistory,
+    QueryHistory,
+    TableFunctionHistory,
+    ViewHistory,
+)
+from tidemill.jobs.model.coverage import Changes
+from tidemill.jobs.operations import assess_views, refresh
+from tidemill.jobs.planner import output_cap
+from tidemill.jobs.planner import refresh as planner
+from tidemill.lance import publisher, row_matching, view_writer
+from tidemill.lance.sources import LanceSourceTables
+from tidemill.lance.view_writer import ViewWriter
+from tidemill.spark import view_kernels
+
+Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+def updates_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    changes = LanceSourceTables.changes
+
+    def blind(*arguments: Any) -> Changes:
+        return replace(changes(*arguments), updated=BitMap64())
+
+    patch.setattr(LanceSourceTables, "changes", blind)
+
+
+def deletions_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publisher, "_without", lambda *_: ([], []))
+
+
+def restored_versions_look_safe(patch: pytest.MonkeyPatch) -> None:
+    changes = LanceSourceTables.changes
+    patch.setattr(LanceSourceTables, "changes", lambda *a: replace(changes(*a), is_total=False))
+
+
+def columns_of_others_are_lost(patch: pytest.MonkeyPatch) -> None:
+    change = ViewWriter._change
+
+    def forgetful(self: Any, batch: Any, old: pa.RecordBatch, row_ids: Any) -> None:
+        names = self._target.carried
+        columns = [
+            pa.nulls(len(old), c.type) if name in names else c
+            for name, c in zip(old.schema.names, old.columns, strict=True)
+        ]
+        change(self, batch, pa.record_batch(columns, names=old.schema.names), row_ids)
+
+    patch.setattr(ViewWriter, "_change", forgetful)
+
+
+def unchanged_rows_are_written_again(patch: pytest.MonkeyPatch) -> None:
+    """Which loses what others wrote beside them, unless they are taken for the rows they were."""
+
+    def nothing(new: Any, *_: Any) -> row_matching.Match:
+        return row_matching.Match(np.full(len(new), -1), np.zeros(len(new), dtype=np.bool_))
+
+    patch.setattr(view_writer, "match_rows", nothing)
+
+
+def rows_that_yield_nothing_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    after = planner.covered_after
+
+    def only_shown(progress: Any, covered: Any, cut: Any) -> Any:
+        done = after(progress, covered, cut)
+        return tuple(replace(each, rows=BitMap64(list(each.rows)[::2])) for each in done)
+
+    patch.setattr(refresh, "covered_after", only_shown)
+
+
+def a_capped_view_counts_as_whole(patch: pytest.MonkeyPatch) -> None:
+    after = planner.covered_after
+    patch.setattr(refresh, "_capped_coverage", lambda progress, *_: after(progress, None, None))
+
+
+def a_cap_forgets_what_was_kept(patch: pytest.MonkeyPatch) -> None:
+    fitting = output_cap.rows_fitting
+
+    def without_kept(cap: Any, *more: Any) -> Any:
+        return fitting(replace(cap, kept=cap.kept[:0], counts=cap.counts[:0]), *more)
+
+    patch.setattr(view_kernels, "rows_fitting", without_kept)
+
+
+def _keys_only_at(patch: pytest.MonkeyPatch, *, latest: bool) -> None:
+    hashes = LanceSourceTables.key_hashes
+
+    def some(self: Any, table: Any, version: int, *more: Any) -> BitMap64:
+        is_latest = version == self.snapshot(table, None).version
+        return hashes(self, table, version, *more) if is_latest is latest else BitMap64()
+
+    patch.setattr(LanceSourceTables, "key_hashes", some)
+
+
+def old_keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    _keys_only_at(patch, latest=True)
+
+
+def new_keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    _keys_only_at(patch, latest=False)
+
+
+def the_second_source_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    progress = assess_views.ViewAssessor._source_progress
+
+    def first_only(self: Any, declared: Any, number: int, one: Any, **more: Any) -> Any:
+        found = progress(self, declared, number, one, **more)
+        return found if number == 0 or found.is_new else replace(found, located=None, changes=Changes())
+
+    patch.setattr(assess_views.ViewAssessor, "_source_progress", first_only)
+
+
+def whole_views_are_never_stale(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(assess_views, "_whole_reason", lambda *_: None)
+    patch.setattr(planner.ViewProgress, "has_changed", property(lambda _: False))
+
+
+def the_watermark_is_not_published(patch: pytest.MonkeyPatch) -> None:
+    remember = refresh.RefreshRunner._remember
+
+    def late(self: Any, tx: Any, one: Any, coverage: Any, written: Any) -> None:
+        before = [
+            source.coverage.watermark or each.watermark
+            for source, each in zip(one.progress.sources, coverage, strict=True)
+        ]
+        held = [replace(each, watermark=version) for each, version in zip(coverage, before, strict=True)]
+        remember(self, tx, one, held, written)
+
+    patch.setattr(refresh.RefreshRunner, "_remember", late)
+
+
+# Found at once, so that every run of the tests shows that the histories still find something.
+QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
+    updates_are_ignored: QueryHistory,
+    columns_of_others_are_lost: FunctionColumnHistory,
+    unchanged_rows_are_written_again: ChunkerHistory,
+    rows_that_yield_nothing_are_forgotten: ChunkerHistory,
+    whole_views_are_never_stale: TableFunctionHistory,
+    old_keys_are_ignored: PartitionHistory,
+    the_second_source_is_ignored: JoinHistory,
+}
+FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
+    **QUICK,
+    deletions_are_ignored: QueryHistory,
+    a_capped_view_counts_as_whole: ChunkerHistory,
+    a_cap_forgets_what_was_kept: ChunkerHistory,
+    the_watermark_is_not_published: ChunkerHistory,
+    new_keys_are_ignored: AggregateHistory,
+    restored_versions_look_safe: LeftJoinHistory,
+}

@@ -1,0 +1,15 @@
+"""A hundred random lives of views of table functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.histories.view_kinds import SHARES, TABLE_FUNCTIONS, follow
+from tests.histories.views import ViewHistory
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("machine", TABLE_FUNCTIONS, ids=lambda machine: machine.__name__)
+def test_random_histories(machine: type[ViewHistory], share: int) -> None:
+    follow(machine)

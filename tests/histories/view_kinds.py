@@ -1,0 +1,43 @@
+"""How many random lives of each kind of view are followed, in how many shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.histories.settings import history_settings
+from tests.histories.views import (
+    AggregateHistory,
+    ChunkerHistory,
+    DistinctHistory,
+    FunctionColumnHistory,
+    JoinHistory,
+    LeftJoinHistory,
+    OrderedHistory,
+    PartitionHistory,
+    QueryHistory,
+    TableFunctionHistory,
+    ViewHistory,
+)
+
+STEPS: Final = 10
+SHARES: Final = 5
+# At least a hundred of every kind, so many of each machine in one share.
+QUERIES: Final[Mapping[type[ViewHistory], int]] = {QueryHistory: 15, FunctionColumnHistory: 5}
+CHUNKERS: Final[Mapping[type[ViewHistory], int]] = {ChunkerHistory: 20}
+TABLE_FUNCTIONS: Final[Mapping[type[ViewHistory], int]] = {TableFunctionHistory: 6, PartitionHistory: 14}
+STATEMENTS: Final[Mapping[type[ViewHistory], int]] = {
+    AggregateHistory: 8,
+    DistinctHistory: 3,
+    OrderedHistory: 2,
+    JoinHistory: 4,
+    LeftJoinHistory: 4,
+}
+ALL: Final = {**QUERIES, **CHUNKERS, **TABLE_FUNCTIONS, **STATEMENTS}
+
+
+def follow(machine: type[ViewHistory]) -> None:
+    """One share of the machine's histories."""
+    run_state_machine_as_test(machine, settings=history_settings(ALL[machine], STEPS))
