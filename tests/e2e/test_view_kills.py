@@ -227,6 +227,7 @@ def test_a_statement_whose_worker_is_killed_is_run_again(victim: Victim, groups:
     groups.check()
 
 
+@pytest.mark.deep
 def test_a_table_function_whose_tasks_are_killed_is_called_again(
     victim: Victim, totals: Refreshed, calls: CallLog, brake: Brake
 ) -> None:
