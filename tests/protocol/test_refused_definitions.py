@@ -6,32 +6,16 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from tests.protocol.view_wire import LENGTH, WORDS
 from tests.protocol.wire import TableOnWire, check_refusal, some_rows
-from tidemill.catalog.model.functions import Function, FunctionKind, encode_envelope
+from tidemill.catalog.model.functions import Function, encode_envelope
 
-LENGTH = Function(
-    name="length",
-    digest="sha256:" + "a" * 64,
-    kind=FunctionKind.SCALAR,
-    parameters=("text",),
-    output=pa.schema([pa.field("value", pa.int64())]),
-    payload=b"never opened",
-    python="3.11",
-)
-WORDS = replace(
-    LENGTH,
-    name="words",
-    digest="sha256:" + "b" * 64,
-    kind=FunctionKind.CHUNKER,
-    output=pa.schema([pa.field("word", pa.string())]),
-)
 BROKEN: list[tuple[str, Any]] = [
     ("format", "other/1"),
     ("format", None),

@@ -10,13 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.lance.keys import Hashes, key_array
+from tidemill.lance.keys import NULL_HASH, SEED, Hashes, key_array
 from tidemill.lance.values import BITS
 
-SEED: Final = np.uint64(0x2545F4914F6CDD1D)
 FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
 PLACE_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
-NULL_HASH: Final = np.uint64(0x9AE16A3B2F90404F)
 SHIFT: Final = np.uint64(31)
 
 

@@ -24,7 +24,7 @@ from tidemill.jobs.planner.output_cap import rows_fitting
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import RowIds, input_columns
 from tidemill.spark.scratch import TaskReport
-from tidemill.spark.view_reading import ViewSourceReader
+from tidemill.spark.view_reading import ViewSourceReader, prefix_of
 
 NO_FAILURES: Final[tuple[RowFailure, ...]] = ()
 
@@ -136,11 +136,6 @@ def _evaluator(stage: WriteViewRows, settings: CallSettings, opened: ExitStack) 
         for call in stage.calls
     ]
     return lambda batch: _projected(stage, batch, columns)
-
-
-def prefix_of(number: int) -> str:
-    """What the inputs of one of a view's functions are read as."""
-    return f"__call_{number}"
 
 
 def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:

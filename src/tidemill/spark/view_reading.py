@@ -22,6 +22,11 @@ MATCHES: Final = "__matches"
 ROW_ID: Final = "_rowid"
 
 
+def prefix_of(number: int) -> str:
+    """What the inputs of one of a view's functions are read as."""
+    return f"__call_{number}"
+
+
 class ViewSourceReader:
     """Reads what a view's columns and functions are made from, for rows that its filter lets through."""
 
@@ -31,7 +36,7 @@ class ViewSourceReader:
         inputs = {
             name: expression
             for number, call in enumerate(stage.calls)
-            for name, expression in input_columns(call, f"__call_{number}").items()
+            for name, expression in input_columns(call, prefix_of(number)).items()
         }
         self._columns = {**inputs, **stage.columns}
         self._rows = min(scan_rows(self._dataset), ROWS_PER_CALL if stage.calls else SCAN_ROWS)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
@@ -48,6 +45,18 @@ class Evaluation:
     def policy(self, rows: int) -> CallPolicy:
         allowed = self.on_error.allowed_skips(rows)
         return CallPolicy(self.threads, self.on_error, allowed, self.environment, self.is_suspect)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every kind of stage is made from."""
+
+    running: RunningJob
+    declared: DeclaredView
+    progress: ViewProgress
+    plan: RefreshPlan
+    target: ViewTarget
+    how: Evaluation
 
 
 def evaluation_of(declared: DeclaredView, request: RefreshRequest) -> Evaluation:
@@ -101,34 +110,22 @@ class ViewEvaluator:
         """Makes the rows of the plan and compares them with what the view has."""
         running.check()
         running.begin_stage()
+        asked = _Asked(running, declared, progress, plan, target, how)
         if declared.view.statement is not None:
-            return self._run_sql(running, declared, progress, plan, target, how)
+            return self._run_sql(asked)
         if declared.view.kind is ViewKind.UDTF:
-            return self._run_table_function(running, declared, plan, target, how)
-        if not plan.work:
-            return WrittenRows()
-        return self._write_rows(running, declared, progress, plan, target, how)
+            return self._run_table_function(asked)
+        return self._write_rows(asked) if plan.work else WrittenRows()
 
-    def _write_rows(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        progress: ViewProgress,
-        plan: RefreshPlan,
-        target: ViewTarget,
-        how: Evaluation,
-    ) -> WrittenRows:
-        query, located = declared.view.query, progress.first.located
-        is_listed = how.task_size is not None or how.cap is not None or bool(declared.calls)
-        rows = located.by_fragment() if located is not None and is_listed else {}
-        slots = how.concurrency or self._clusters.slots(how.cluster)
-        tasks = view_tasks(plan.work, rows, how.task_size, slots, is_costly=bool(declared.calls))
+    def _write_rows(self, asked: _Asked) -> WrittenRows:
+        declared, plan, how = asked.declared, asked.plan, asked.how
+        query, is_costly = declared.view.query, bool(declared.calls)
         stage = WriteViewRows(
-            job_id=running.job.job_id,
+            job_id=asked.running.job.job_id,
             source_location=declared.source.data_location,
             source_version=plan.source_version,
-            target=target,
-            tasks=(_listed(plan.work, rows),) if how.cap is not None else tasks,
+            target=asked.target,
+            tasks=(plan.work,) if how.cap is not None else self._tasks(asked, is_costly=is_costly),
             calls=declared.calls,
             columns=query.columns or {},
             filter=query.filter,
@@ -136,25 +133,25 @@ class ViewEvaluator:
             cap=how.cap,
             parallelism=how.concurrency,
         )
-        return self._executor.write_view_rows(stage, running)
+        return self._executor.write_view_rows(stage, asked.running)
 
-    def _run_table_function(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        plan: RefreshPlan,
-        target: ViewTarget,
-        how: Evaluation,
-    ) -> WrittenRows:
-        query = declared.view.query
-        partitions = self._partitions(declared, plan)
+    def _tasks(self, asked: _Asked, *, is_costly: bool) -> tuple[tuple[FragmentWork, ...], ...]:
+        how, located = asked.how, asked.progress.first.located
+        is_cut = how.task_size is not None or is_costly
+        rows = located.by_fragment() if located is not None and is_cut else {}
+        slots = how.concurrency or self._clusters.slots(how.cluster)
+        return view_tasks(asked.plan.work, rows, how.task_size, slots, is_costly=is_costly)
+
+    def _run_table_function(self, asked: _Asked) -> WrittenRows:
+        declared, plan, how = asked.declared, asked.plan, asked.how
+        query, partitions = declared.view.query, self._partitions(declared, plan)
         if not partitions:
             return WrittenRows()
         stage = RunTableFunction(
-            job_id=running.job.job_id,
+            job_id=asked.running.job.job_id,
             source_location=declared.source.data_location,
             source_version=plan.source_version,
-            target=target,
+            target=asked.target,
             call=declared.calls[0],
             columns=query.columns or {},
             filter=query.filter,
@@ -164,22 +161,15 @@ class ViewEvaluator:
             policy=how.policy(len(partitions)),
             parallelism=how.concurrency,
         )
-        return self._executor.run_table_function(stage, running)
+        return self._executor.run_table_function(stage, asked.running)
 
     def _partitions(self, declared: DeclaredView, plan: RefreshPlan) -> tuple[Partition, ...]:
         found = self._assessor.partitions(declared, plan.source_version)
         return tuple(p for p in found if plan.keys is None or unsigned(p.key) in plan.keys)
 
-    def _run_sql(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        progress: ViewProgress,
-        plan: RefreshPlan,
-        target: ViewTarget,
-        how: Evaluation,
-    ) -> WrittenRows:
-        if progress.sql is None or (plan.keys is not None and not plan.keys):
+    def _run_sql(self, asked: _Asked) -> WrittenRows:
+        sql, plan = asked.progress.sql, asked.plan
+        if sql is None or (plan.keys is not None and not plan.keys):
             return WrittenRows()
         inputs = tuple(
             SqlInput(
@@ -190,16 +180,8 @@ class ViewEvaluator:
                 key_columns=source.key_columns,
                 keys=plan.keys,
             )
-            for source, table, change in zip(
-                progress.sql.sources, declared.sources, plan.changes, strict=True
-            )
+            for source, table, change in zip(sql.sources, asked.declared.sources, plan.changes, strict=True)
         )
-        stage = RunSql(running.job.job_id, progress.sql.statement, inputs, target, how.concurrency)
-        return self._executor.run_sql(stage, running)
-
-
-def _listed(work: tuple[FragmentWork, ...], rows: Mapping[int, BitMap64]) -> tuple[FragmentWork, ...]:
-    """With the rows of whole fragments written out."""
-    return tuple(
-        FragmentWork(item.fragment_id, item.rows or rows[item.fragment_id], item.row_count) for item in work
-    )
+        job_id = asked.running.job.job_id
+        stage = RunSql(job_id, sql.statement, inputs, asked.target, asked.how.concurrency)
+        return self._executor.run_sql(stage, asked.running)

@@ -55,7 +55,7 @@ class VerifyRunner:
         made = self._evaluator.evaluate(running, declared, progress, sample.plan, target, how)
         running.progress = replace(running.progress, done=sample.rows, computed=sample.rows)
         rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, sample.wanted)
-        return self._result(declared, progress, sample, made, rows)
+        return _result(progress, sample, made, rows)
 
     def _sample(self, declared: DeclaredView, progress: ViewProgress, request: VerifyRequest) -> _Sample:
         plan = plan_refresh(progress, RefreshPolicy.FULL)
@@ -70,18 +70,18 @@ class VerifyRunner:
             return self._sample_rows(source, plan, covered, request)
         if request.rows is None or is_whole or request.rows >= len(source.live):
             return _Sample(plan, None, plan.rows)
-        return self._sample_of(declared, source, plan, request)
+        return self._sample_of(declared, progress, plan, request)
 
     def _sample_of(
-        self, declared: DeclaredView, source: SourceProgress, plan: RefreshPlan, request: VerifyRequest
+        self, declared: DeclaredView, progress: ViewProgress, plan: RefreshPlan, request: VerifyRequest
     ) -> _Sample:
-        view = declared.view
+        view, source = declared.view, progress.first
         if view.statement is None and not view.is_partitioned:
             return self._sample_rows(source, plan, source.live, request)
         if view.partition_index is not None:
             return _Sample(plan, None, plan.rows)
         picked = _picked(source.live, request)
-        columns = (view.partition_by,) if view.partition_by is not None else self._key_columns(declared)
+        columns = _key_columns(view.partition_by, progress)
         keys = self._sources.key_hashes(declared.source, source.snapshot.version, picked, columns)
         return _Sample(replace(plan, keys=keys), keys, len(picked))
 
@@ -99,33 +99,27 @@ class VerifyRunner:
             replace(plan, work=work_of(source.snapshot, located), rows=len(picked)), picked, len(picked)
         )
 
-    def _key_columns(self, declared: DeclaredView) -> Sequence[str]:
-        plan = self._assessor.progress_consumed(declared).sql
-        return () if plan is None else plan.sources[0].key_columns
 
-    def _result(
-        self,
-        declared: DeclaredView,
-        progress: ViewProgress,
-        sample: _Sample,
-        made: WrittenRows,
-        rows: KeyedRows,
-    ) -> dict[str, Any]:
-        unexpected = rows.all_rows() - made.kept - made.moved - rows.rows_of(sample.left_out)
-        examples = [*made.differences, *self._examples(declared, unexpected)][:EXAMPLES]
-        return {
-            "is_same": not (made.missing or made.different or unexpected),
-            "rows_checked": sample.rows,
-            "rows_same": len(made.kept),
-            "rows_missing": made.missing,
-            "rows_unexpected": len(unexpected),
-            "rows_different": made.different,
-            "source_versions": [source.snapshot.version for source in progress.sources],
-            "differences": [asdict(example) for example in examples],
-        }
+def _key_columns(partition_by: str | None, progress: ViewProgress) -> Sequence[str]:
+    if partition_by is not None:
+        return (partition_by,)
+    return () if progress.sql is None else progress.sql.sources[0].key_columns
 
-    def _examples(self, declared: DeclaredView, unexpected: BitMap64) -> list[Difference]:
-        return [Difference("unexpected", None, found={"_rowid": row_id}) for row_id in unexpected[:EXAMPLES]]
+
+def _result(progress: ViewProgress, sample: _Sample, made: WrittenRows, rows: KeyedRows) -> dict[str, Any]:
+    unexpected = rows.all_rows() - made.kept - made.moved - rows.rows_of(sample.left_out)
+    strangers = [Difference("unexpected", None, found={"_rowid": row_id}) for row_id in unexpected[:EXAMPLES]]
+    examples = [*made.differences, *strangers][:EXAMPLES]
+    return {
+        "is_same": not (made.missing or made.different or unexpected),
+        "rows_checked": sample.rows,
+        "rows_same": len(made.kept),
+        "rows_missing": made.missing,
+        "rows_unexpected": len(unexpected),
+        "rows_different": made.different,
+        "source_versions": [source.snapshot.version for source in progress.sources],
+        "differences": [asdict(example) for example in examples],
+    }
 
 
 def _picked(rows: BitMap64, request: VerifyRequest) -> BitMap64:
