@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
+from tests.histories.writes import PaperTable
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.derived import RefreshPolicy
-from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.jobs import Job, RowSelection
 from tidemill.jobs.model.stages import (
     ColumnFile,
     ComputedRows,
@@ -206,6 +207,21 @@ def test_a_pinned_backfill_keeps_its_values_and_claims_no_others(
     assert sum(y is not None for y in found.values()) >= 18
     succeeded(engine.backfill(table, "y"))
     assert all(row["x"] == row["y"] for row in engine.rows(table, columns=("x", "y")).to_pylist())
+
+
+def test_a_pinned_backfill_claims_nothing_that_was_written_in_place_since(engine: Engine) -> None:
+    paper = PaperTable(engine, [1, 2, 3], has_stable_row_ids=True)
+    engine.declare(paper.ident, "y", column_function(lambda x: x, pa.int64(), "x"))
+    paper.declared("y")
+    paper.read()
+    version = engine.open(paper.ident).version
+    paper.update_in_place(0, "x", 7)
+    # Nothing is covered yet, and that is known of a later version than the pinned one.
+    assert succeeded(engine.backfill(paper.ident, "y", only=RowSelection.STALE))["rows_computed"] == 0
+    assert succeeded(engine.backfill(paper.ident, "y", read_version=version))["rows_computed"] == 3
+    assert succeeded(engine.backfill(paper.ident, "y"))["rows_computed"] == 1
+    found = engine.rows(paper.ident, columns=("x", "y")).to_pylist()
+    assert [(row["x"], row["y"]) for row in found] == [(7, 7), (2, 2), (3, 3)]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class Assessor:
 
     def _changes(self, table: Table, coverage: Coverage, version: int, watched: Watched) -> Changes:
         """Between the watermark and the version, whichever comes first: rows may go back in time, too."""
-        if not coverage.revision or not coverage.rows:
+        if not coverage.rows and coverage.watermark <= version:
             return Changes()
         first, last = sorted((coverage.watermark, version))
         return self._sources.changes(table, first, last, watched)
