@@ -37,6 +37,12 @@ class ErrorCode(StrEnum):
     LEASE_LOST = "lease_lost"
     CONCURRENT_MODIFICATION = "concurrent_modification"
     INVALID_INPUT = "invalid_input"
+    INVALID_METADATA = "invalid_metadata"
+    UNPROCESSABLE = "unprocessable"
+    WAREHOUSE_NOT_FOUND = "warehouse_not_found"
+    FILE_NOT_FOUND = "file_not_found"
+    PLAN_NOT_FOUND = "plan_not_found"
+    PLAN_TASK_NOT_FOUND = "plan_task_not_found"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -75,6 +81,25 @@ class Unsupported(TidemillError):
     """The operation or option is known and not served."""
 
     code = ErrorCode.UNSUPPORTED
+
+
+class Unprocessable(TidemillError):
+    """Every part of the request is right by itself, and together they contradict each other."""
+
+    code = ErrorCode.UNPROCESSABLE
+
+
+class WarehouseNotFound(TidemillError):
+    code = ErrorCode.WAREHOUSE_NOT_FOUND
+
+    def __init__(self, name: str, known: str) -> None:
+        super().__init__(f"There is no warehouse {name!r:.200} here; its name is {known!r}")
+
+
+class Unauthenticated(TidemillError):
+    """Who asks is not known; says what would be."""
+
+    code = ErrorCode.UNAUTHENTICATED
 
 
 class PermissionDenied(TidemillError):

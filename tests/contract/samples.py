@@ -13,7 +13,9 @@ import pyarrow as pa
 from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
+from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobKind, Lease, Part
@@ -45,6 +47,27 @@ def a_table(*levels: str, **changes: Any) -> Table:
     table_id = uuid4()
     values: dict[str, Any] = {"location": f"/warehouse/{table_id}"}
     return Table(table_id, ident(*levels), **(values | changes))
+
+
+def an_entry(*levels: str, kind: EntryKind = EntryKind.TABLE, **changes: Any) -> Entry:
+    entry_id = uuid4()
+    values: dict[str, Any] = {
+        "place": f"/warehouse/iceberg/{entry_id}",
+        "metadata_location": f"file:///warehouse/iceberg/{entry_id}/metadata/00000.metadata.json",
+        "metadata": b'{"format-version":2}',
+    }
+    return Entry(entry_id, ident(*levels), kind, **(values | changes))
+
+
+def a_receipt(key: str, **changes: Any) -> Receipt:
+    values: dict[str, Any] = {
+        "principal": "ada",
+        "operation": "createTable",
+        "resource": "shop.orders",
+        "body_digest": "d" * 64,
+        "outcome": b'{"status":200}',
+    }
+    return Receipt(key, **(values | changes))
 
 
 def a_version(table_id: UUID, version: int, **changes: Any) -> TableVersion:

@@ -13,6 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, TypeDecorator, TypeEngine, Uuid
 
 from tests.contract.samples import a_namespace
+from tidemill.catalog.model.identifiers import NamespacePath
+from tidemill.catalog.model.tables import Page, TableKind
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
@@ -30,6 +32,8 @@ INDEXES = {
     "jobs_of_subject",
     "jobs_of_table",
     "jobs_waiting",
+    "receipts_expiry",
+    "tables_location",
     "view_sources_source",
 }
 
@@ -210,6 +214,27 @@ def test_what_was_there_before_views_had_several_sources_is_kept(new_url: str, e
         digest="d",
     )
     assert job.request == RefreshRequest(source_version=3, policy=RefreshPolicy.FULL)
+
+
+def test_tables_that_were_there_before_iceberg_are_kept(new_url: str, engine: Engine) -> None:
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[:6])
+        for number, kind_of_row in enumerate(TableKind, start=1):
+            connection.exec_driver_sql(
+                f"INSERT INTO tables VALUES ('{UUID(int=number).hex}', '{ROOT_ID.hex}',"
+                f" '{kind_of_row.value}', '/w/Größe/{number}', '{kind_of_row.value}', '{{}}')"
+            )
+    store = open_store(new_url)
+    with store.transaction() as tx:
+        found = tx.tables.list_in(NamespacePath(), Page())
+        is_taken = tx.tables.has_overlapping("/w/Größe/1/data")
+    store.close()
+    assert [(table.ident.name, table.kind) for table in found] == [
+        ("query", TableKind.QUERY),
+        ("table", TableKind.TABLE),
+        ("view", TableKind.VIEW),
+    ]
+    assert is_taken
 
 
 def columns(migrated: Inspector, table: str) -> dict[str, tuple[type, bool]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.contract.samples import ALL, ROOT, a_namespace, a_table, path
+from tests.contract.threads import together
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
 from tidemill.catalog.model.identifiers import MAX_LEVELS
 from tidemill.catalog.model.tables import Page
@@ -127,3 +130,37 @@ def test_removing_a_namespace_with_a_child_is_refused(store: JobStore) -> None:
 def test_removing_what_is_not_a_row_is_refused(store: JobStore, levels: tuple[str, ...]) -> None:
     with store.transaction() as tx, pytest.raises(NamespaceNotFound):
         tx.namespaces.remove(path(*levels))
+
+
+def test_properties_are_replaced_as_a_whole(store: JobStore) -> None:
+    with store.transaction() as tx:
+        tx.namespaces.add(a_namespace("shop", owner="ada", kept="no"))
+        tx.namespaces.add(a_namespace("other", owner="ada"))
+        tx.namespaces.set_properties(path("shop"), {"owner": "bob"})
+        assert tx.namespaces.get(path("shop")).properties == {"owner": "bob"}
+        assert tx.namespaces.get(path("other")).properties == {"owner": "ada"}
+
+
+def test_a_locked_namespace_is_as_the_last_change_left_it(store: JobStore) -> None:
+    """Changes that build on what they read lose nothing when they lock first."""
+    add(store, ("shop",), ("shop", "eu"))
+    deep = path("shop", "eu")
+
+    def put(key: str) -> None:
+        with store.transaction() as tx:
+            before = tx.namespaces.lock(deep).properties
+            tx.namespaces.set_properties(deep, {**before, key: "1"})
+
+    keys = [f"key{number}" for number in range(8)]
+    assert together(*(partial(put, key) for key in keys)) == [None] * 8
+    with store.transaction() as tx:
+        assert tx.namespaces.get(deep).properties == dict.fromkeys(keys, "1")
+
+
+@pytest.mark.parametrize("levels", [("shop",), ()])
+def test_what_is_not_a_row_is_neither_locked_nor_changed(store: JobStore, levels: tuple[str, ...]) -> None:
+    with store.transaction() as tx:
+        with pytest.raises(NamespaceNotFound):
+            tx.namespaces.lock(path(*levels))
+        with pytest.raises(NamespaceNotFound):
+            tx.namespaces.set_properties(path(*levels), {})

@@ -307,7 +307,10 @@ def test_tables_without_versions_can_be_left_out(store: JobStore) -> None:
         ("/w/a/b", True),
         ("/w/a/b/tree/dev", True),
         ("/w", True),
+        ("", True),
         ("/w/a/c", False),
+        ("/w/a/b0", False),
+        ("/w/a/b.", False),
         ("/w/a/b_", False),
         ("/w/a/", False),
         ("/W/a/b", False),
@@ -316,18 +319,26 @@ def test_tables_without_versions_can_be_left_out(store: JobStore) -> None:
         ("s3://w/a/b", False),
     ],
 )
-def test_tables_that_share_a_place_are_found(store: JobStore, location: str, overlaps: bool) -> None:
-    table = a_table("shop", "orders", location="/w/a/b")
+def test_a_place_that_a_table_has_is_known(store: JobStore, location: str, overlaps: bool) -> None:
     with store.transaction() as tx:
         tx.namespaces.add(a_namespace("shop"))
-        tx.tables.add(table)
-        assert tx.tables.find_overlapping(location) == ([table] if overlaps else [])
+        tx.tables.add(a_table("shop", "orders", location="/w/a/b"))
+        assert tx.tables.has_overlapping(location) is overlaps
+
+
+@pytest.mark.parametrize("sibling", ["/w/a-b", "/w/a.b", "/w/a0", "/w/aé", "/w/A", "/w/ab/c"])
+def test_a_place_with_a_longer_name_is_another_place(store: JobStore, sibling: str) -> None:
+    with store.transaction() as tx:
+        tx.tables.add(a_table("sibling", location=sibling))
+        assert not tx.tables.has_overlapping("/w/a")
+        tx.tables.add(a_table("inside", location="/w/a/é"))
+        assert tx.tables.has_overlapping("/w/a")
 
 
 def test_of_two_that_take_one_place_at_once_one_sees_the_other(store: JobStore) -> None:
     def take(name: str) -> bool:
         with store.transaction() as tx:
-            if tx.tables.find_overlapping("/w/place"):
+            if tx.tables.has_overlapping("/w/place"):
                 return False
             tx.tables.add(a_table(name, location="/w/place"))
             return True

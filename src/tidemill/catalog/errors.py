@@ -194,3 +194,13 @@ class FunctionNotFound(TidemillError):
 
 class ConcurrentModification(TidemillError):
     code = ErrorCode.CONCURRENT_MODIFICATION
+
+
+class ReceiptExists(TidemillError):
+    """The request with this key was carried out already, by this caller or, maybe, another one."""
+
+    code = ErrorCode.CONCURRENT_MODIFICATION
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"A request with the key {key} was carried out already")
+        self.key = key

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 import pyarrow as pa
 
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller, Permission, Reach
 from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.queries import QueryResult, TableQuery
+from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.secrets import Secret
 from tidemill.catalog.model.stored_queries import StoredQuery
@@ -45,12 +46,17 @@ class NamespaceRepository(Protocol):
     def list_children(self, path: NamespacePath, page: Page) -> Sequence[Namespace]:
         """Direct children, sorted by name."""
 
+    def set_properties(self, path: NamespacePath, properties: Mapping[str, str]) -> None: ...
+
+    def lock(self, path: NamespacePath) -> Namespace:
+        """Holds back others that lock it until the transaction ends; raises NamespaceNotFound."""
+
     def remove(self, path: NamespacePath) -> None:
         """Removes an empty namespace; raises NamespaceNotEmpty if it holds anything."""
 
 
 class TableRepository(Protocol):
-    """Tables and views: they share one name space."""
+    """Lance tables and views. Names are shared with Iceberg's, which are not found here, only in the way."""
 
     def add(self, table: Table) -> None:
         """Raises TableAlreadyExists; NamespaceNotFound when its namespace is missing."""
@@ -78,8 +84,8 @@ class TableRepository(Protocol):
 
     def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None: ...
 
-    def find_overlapping(self, location: str) -> Sequence[Table]:
-        """Tables whose location is this one, contains it or lies in it.
+    def has_overlapping(self, location: str) -> bool:
+        """Whether the location of a table or view of any format is this one, contains it or lies in it.
 
         Until the transaction ends, nobody else is told: two cannot take the same place.
         """
@@ -89,6 +95,9 @@ class TableRepository(Protocol):
 
     def remove(self, table_id: UUID) -> None:
         """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
+
+    def forget_foreign(self, path: NamespacePath) -> None:
+        """Takes the names of Iceberg tables and views in the namespace and below away; their files stay."""
 
 
 class VersionRepository(Protocol):
@@ -183,6 +192,18 @@ class TransactionNotes(Protocol):
         """Raises ConcurrentModification when they are no longer what they were before."""
 
 
+class ReceiptRepository(Protocol):
+    """One row per key; those whose time is over are as if they were not there."""
+
+    def find(self, key: str) -> Receipt | None: ...
+
+    def add(self, receipt: Receipt, lives: timedelta) -> None:
+        """Waits for others that are adding this key; raises ReceiptExists."""
+
+    def remove_expired(self) -> int:
+        """How many there were."""
+
+
 class CatalogTransaction(Protocol):
     """One atomic unit of catalog change; leaving the block commits, an exception rolls back."""
 
@@ -200,6 +221,8 @@ class CatalogTransaction(Protocol):
     def secrets(self) -> SecretRepository: ...
     @property
     def stored_queries(self) -> StoredQueryRepository: ...
+    @property
+    def receipts(self) -> ReceiptRepository: ...
 
     def now(self) -> datetime:
         """The database's clock: the only one that leases and versions are judged by."""
@@ -226,6 +249,9 @@ class TableFiles(Protocol):
     def key_of(self, location: str) -> str:
         """The key of a location."""
 
+    def key_of_file(self, location: str) -> str:
+        """The key of a file, as a path or URI in which every character stands for itself."""
+
     def size_of(self, key: str) -> int | None:
         """Size of the object in bytes; None when there is none."""
 
@@ -250,10 +276,13 @@ class TableFiles(Protocol):
     def remove(self, key: str) -> None:
         """Removes one object; missing is fine."""
 
+    def make_directory(self, key: str) -> None:
+        """Makes a directory with those above it, where there are directories; one that exists is fine."""
+
     def remove_table(self, location: str) -> None:
         """Removes all files of a table; refuses locations outside the warehouse."""
 
-    def vend(self, location: str) -> Mapping[str, str]:
+    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
         """Storage options with which a client can open the table; secret, never to be logged."""
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 from uuid import UUID, uuid4
 
+from tidemill.catalog.model.callers import Reach
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import check_removable
 
@@ -38,6 +39,9 @@ class LocalTableFiles:
     def key_of(self, location: str) -> str:
         path = unquote(location.removeprefix("file://")) if location.startswith("file://") else location
         return path.removeprefix("/")
+
+    def key_of_file(self, location: str) -> str:
+        return location.removeprefix("/")
 
     def is_inside(self, location: str) -> bool:
         try:
@@ -96,13 +100,16 @@ class LocalTableFiles:
         with suppress(FileNotFoundError):
             os.unlink(self._checked(key))
 
+    def make_directory(self, key: str) -> None:
+        self._path(key).mkdir(parents=True, exist_ok=True)
+
     def remove_table(self, location: str) -> None:
         path = self._path(self.key_of(location))
         check_removable(location, path.relative_to(self._warehouse).parts)
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def vend(self, location: str) -> Mapping[str, str]:
+    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
         """Nothing: whoever can reach the directory can open the table."""
         return {}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from tidemill.catalog.model.callers import Reach
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import JOBS_DIRECTORY, check_removable
 from tidemill.storage.environment import ObjectStoreEnvironment
@@ -66,10 +67,15 @@ class S3TableFiles:
         return f"{self._root.uri}/{table_id}.lance"
 
     def key_of(self, location: str) -> str:
-        start = f"{SCHEME}{self._root.bucket}/"
-        if not location.startswith(start) or NOT_IN_LOCATIONS.search(location):
+        if NOT_IN_LOCATIONS.search(location):
             raise InvalidInput("location", f"{location} is outside the warehouse {self._root.uri}")
-        return location.removeprefix(start).rstrip("/")
+        return self.key_of_file(location).rstrip("/")
+
+    def key_of_file(self, location: str) -> str:
+        start = f"{SCHEME}{self._root.bucket}/"
+        if not location.startswith(start):
+            raise InvalidInput("location", f"{location} is outside the warehouse {self._root.uri}")
+        return location.removeprefix(start)
 
     def is_inside(self, location: str) -> bool:
         try:
@@ -125,18 +131,21 @@ class S3TableFiles:
         with translated(key):
             self._client.delete_object(**self._object(key))
 
+    def make_directory(self, key: str) -> None:
+        """Nothing: names with slashes are all there is."""
+
     def remove_table(self, location: str) -> None:
         key = self.key_of(location)
         check_removable(location, self._root.parts_of(key))
         for page in self._pages(f"{key}/"):
             self._remove_all(page)
 
-    def vend(self, location: str) -> Mapping[str, str]:
+    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
         """Where the store is; with credentials for this table and nothing else, if it is in the warehouse."""
         options = _public_options(self._environment)
         if not self.is_inside(location):
             return options
-        return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location))}
+        return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), reach)}
 
     def check_writable(self) -> None:
         """Raises Unavailable when the warehouse cannot be written to."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
@@ -61,6 +61,23 @@ class SqlNamespaceRepository:
             query = query.where(namespaces.c.name > page.after)
         rows = self._connection.execute(query)
         return [Namespace(row.namespace_id, path.child(row.name), row.properties) for row in rows]
+
+    def set_properties(self, path: NamespacePath, properties: Mapping[str, str]) -> None:
+        namespace_id = self.get(path).namespace_id
+        changed = update(namespaces).where(namespaces.c.namespace_id == namespace_id)
+        self._connection.execute(changed.values(properties=dict(properties)))
+
+    def lock(self, path: NamespacePath) -> Namespace:
+        # Not what stands above it, and not in the way of tables that are added to it.
+        query = (
+            select(namespaces)
+            .where(namespaces.c.namespace_id == self.get(path).namespace_id)
+            .with_for_update(key_share=True)
+        )
+        row = self._connection.execute(query).first()
+        if row is None:
+            raise NamespaceNotFound(path)
+        return Namespace(row.namespace_id, path, row.properties)
 
     def remove(self, path: NamespacePath) -> None:
         namespace = self.get(path)

@@ -231,3 +231,34 @@ workers: Final = Table(
     Column("owner", Text, primary_key=True),
     Column("last_seen_at", MillisecondTime, nullable=False),
 )
+
+iceberg_entries: Final = Table(
+    "iceberg_entries",
+    metadata,
+    Column("table_id", Uuid, primary_key=True),
+    Column("metadata_location", Text, nullable=False),
+    Column("metadata", LargeBinary, nullable=False),
+)
+
+iceberg_purges: Final = Table(
+    "iceberg_purges",
+    metadata,
+    Column("entry_id", Uuid, primary_key=True),
+    Column("levels", JsonText, nullable=False),
+    Column("place", Text, nullable=False),
+    Column("metadata_location", Text, nullable=False),
+    Column("metadata", LargeBinary, nullable=False),
+    Column("requested_at", MillisecondTime, nullable=False),
+)
+
+receipts: Final = Table(
+    "receipts",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("principal", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("body_digest", Text, nullable=False),
+    Column("outcome", LargeBinary, nullable=False),
+    Column("expires_at", MillisecondTime, nullable=False),
+)

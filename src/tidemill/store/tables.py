@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     Row,
     Select,
     Text,
+    and_,
     bindparam,
     delete,
     exists,
-    func,
     insert,
     literal,
+    literal_column,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -28,6 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
+from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
 from tidemill.store.columns import MAX_BIGINT, DatabaseTime
 from tidemill.store.faults import is_foreign_key_violation
@@ -43,6 +47,9 @@ from tidemill.store.schema import (
     tables,
 )
 from tidemill.store.subjects import branches_of, column_subjects, forget_subjects, view_subjects
+
+# Comparisons written out: SQLite makes a table of every list, and a prepared statement takes none.
+IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text) for kind in EntryKind])
 
 
 class SqlTableRepository:
@@ -98,7 +105,7 @@ class SqlTableRepository:
         query = (
             select(tables, above.c.parent_id, above.c.name.label("level"))
             .join(above, literal(1) == 1)
-            .where(tables.c.table_id == table_id)
+            .where(tables.c.table_id == table_id, IS_LANCE)
             .order_by(above.c.distance.desc())
         )
         rows = self._connection.execute(query).all()
@@ -162,22 +169,8 @@ class SqlTableRepository:
             update(tables).where(tables.c.table_id == table_id).values(properties=dict(properties))
         )
 
-    def find_overlapping(self, location: str) -> Sequence[Table]:
-        # The root's row is what transactions that take a place wait for each other at; its children do not.
-        self._connection.execute(
-            select(namespaces.c.namespace_id)
-            .where(namespaces.c.namespace_id == ROOT_ID)
-            .with_for_update(key_share=True)
-        )
-        asked, theirs = literal(f"{location}/"), tables.c.location + "/"
-        query = select(tables.c.table_id).where(
-            or_(
-                func.substr(asked, 1, func.length(theirs)) == theirs,
-                func.substr(theirs, 1, func.length(asked)) == asked,
-            )
-        )
-        found = (self.find_by_id(row.table_id) for row in self._connection.execute(query).all())
-        return [table for table in found if table is not None]
+    def has_overlapping(self, location: str) -> bool:
+        return is_place_taken(self._connection, location, true())
 
     def lock(self, table: Table) -> None:
         query = select(tables.c.table_id).where(tables.c.table_id == table.table_id).with_for_update()
@@ -199,6 +192,10 @@ class SqlTableRepository:
         self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))
         self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
 
+    def forget_foreign(self, path: NamespacePath) -> None:
+        held_in = tables.c.namespace_id.in_(paths_under(self._connection, path))
+        self._connection.execute(delete(tables).where(held_in, ~IS_LANCE))
+
     def _cancel_jobs(self, table_id: UUID) -> None:
         self._connection.execute(
             update(jobs)
@@ -212,13 +209,31 @@ class SqlTableRepository:
         )
 
 
+def is_place_taken(connection: Connection, location: str, by: ColumnElement[bool]) -> bool:
+    """Whether the place of one of those is this one, contains it or lies in it."""
+    # The root's row is what transactions that take a place wait for each other at; its children do not.
+    connection.execute(
+        select(namespaces.c.namespace_id)
+        .where(namespaces.c.namespace_id == ROOT_ID)
+        .with_for_update(key_share=True)
+    )
+    # In byte order "0" is next to "/": between them is all that begins with the place and a slash.
+    is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
+    overlaps = or_(tables.c.location.in_([location, *places_above(location)]), is_below)
+    return connection.execute(select(tables.c.table_id).where(overlaps, by).limit(1)).first() is not None
+
+
+def places_above(location: str) -> list[str]:
+    return [location[:end] for end, character in enumerate(location) if character == "/"]
+
+
 def _listed(declared: Declared) -> Select[Any]:
     if declared is Declared.INCLUDE:
-        return select(tables)
+        return select(tables).where(IS_LANCE)
     has_data = exists().where(
         table_versions.c.table_id == tables.c.table_id, table_versions.c.branch == MAIN_BRANCH
     )
-    return select(tables).where(has_data)
+    return select(tables).where(IS_LANCE, has_data)
 
 
 @cache
@@ -227,7 +242,7 @@ def _find_statement(depth: int) -> Prepared:
     return Prepared(
         select(tables)
         .join(holder, tables.c.namespace_id == holder.c.namespace_id)
-        .where(tables.c.name == bindparam("table_name"))
+        .where(tables.c.name == bindparam("table_name"), IS_LANCE)
     )
 
 

@@ -14,11 +14,14 @@ from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.environments import SqlEnvironmentRepository
 from tidemill.store.events import SqlJobEvents
 from tidemill.store.functions import SqlFunctionRepository
+from tidemill.store.iceberg import SqlIcebergRepository
 from tidemill.store.jobs import SqlJobRepository
 from tidemill.store.leases import SqlJobLeases
 from tidemill.store.ledger import SqlPartLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.prepared import Prepared
+from tidemill.store.purges import SqlPurgeQueue
+from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
@@ -42,6 +45,9 @@ class SqlTransaction:
         self.notes = SqlTransactionNotes(connection)
         self.secrets = SqlSecretRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
+        self.receipts = SqlReceiptRepository(connection)
+        self.iceberg = SqlIcebergRepository(connection)
+        self.purges = SqlPurgeQueue(connection)
         self.jobs = SqlJobRepository(connection)
         self.leases = SqlJobLeases(connection)
         self.events = SqlJobEvents(connection)

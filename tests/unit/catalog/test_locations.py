@@ -18,6 +18,7 @@ from tidemill.errors import InvalidInput
         ("file:///w/a", "/w/a"),
         ("file://localhost/w/a", "/w/a"),
         ("file:/w/a%20b", "/w/a b"),
+        ("file://host/w/a", "file://host/w/a"),
         ("/w/a%20b", "/w/a%20b"),
         ("S3://Bucket//a", "s3://Bucket/a"),
         ("a:b", "/w/a:b"),
@@ -28,7 +29,21 @@ def test_a_place_has_one_spelling(raw: str, settled: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["", "/", "//", ".", "..", "a/../b", "a/./b", "file:///a/%2e%2e/b", "a\0", "a\nb", "x" * 2049]
+    "raw",
+    [
+        "",
+        "/",
+        "//",
+        ".",
+        "..",
+        "a/../b",
+        "a/./b",
+        "file:///a/%2e%2e/b",
+        "a\0",
+        "a\nb",
+        "x" * 2049,
+        "/" + "x" * 256,
+    ],
 )
 def test_what_is_no_place_is_refused(raw: str) -> None:
     with pytest.raises(InvalidInput, match=r"^location: "):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.object_store import KEY_ID, SECRET, ObjectStore
+from tidemill.catalog.model.callers import Reach
 from tidemill.errors import Unavailable
 from tidemill.storage.environment import read_environment
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
@@ -102,15 +103,23 @@ def test_static_credentials_are_those_of_the_settings(object_store: ObjectStore)
 
 
 def test_a_policy_names_the_table_and_nothing_beside_it() -> None:
-    objects, listing, place = table_policy("aws-cn", "lake", "a/t.lance")["Statement"]
+    objects, listing, place = table_policy("aws-cn", "lake", "a/t.lance", Reach.WRITE)["Statement"]
     assert objects["Resource"] == ["arn:aws-cn:s3:::lake/a/t.lance/*"]
     assert listing["Resource"] == ["arn:aws-cn:s3:::lake"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a/t.lance/*"]}}
     assert place["Action"] == ["s3:GetBucketLocation"]
 
 
+def test_readers_get_a_session_of_their_own_that_cannot_write(files: S3TableFiles) -> None:
+    location = files.location_of(uuid4())
+    reading, writing = files.vend(location, Reach.READ), files.vend(location, Reach.WRITE)
+    assert reading["aws_access_key_id"] != writing["aws_access_key_id"]
+    objects, *_ = table_policy("aws", "lake", "t.lance", Reach.READ)["Statement"]
+    assert objects["Action"] == ["s3:GetObject"]
+
+
 def test_a_policy_takes_no_name_for_a_pattern() -> None:
-    objects, *_ = table_policy("aws", "lake", "a*/${aws:username}?.lance")["Statement"]
+    objects, *_ = table_policy("aws", "lake", "a*/${aws:username}?.lance", Reach.WRITE)["Statement"]
     assert objects["Resource"] == ["arn:aws:s3:::lake/a${*}/${$}{aws:username}${?}.lance/*"]
 
 
@@ -120,7 +129,7 @@ def test_a_policy_takes_no_name_for_a_pattern() -> None:
 )
 def test_the_policy_is_sent_with_the_role(role_arn: str, partition: str) -> None:
     sts = RecordingSts()
-    AssumedRole(role_arn, sts).credentials("lake", "a/t.lance")
+    AssumedRole(role_arn, sts).credentials("lake", "a/t.lance", Reach.WRITE)
     assert sts.requests[0]["RoleArn"] == role_arn
     assert f"arn:{partition}:s3:::lake/a/t.lance/*" in sts.requests[0]["Policy"]
 

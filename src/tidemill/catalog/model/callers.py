@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Final
 
 
@@ -18,6 +18,13 @@ class Permission(StrEnum):
     ADMIN = "admin"
 
 
+class Reach(Enum):
+    """What vended credentials are good for."""
+
+    READ = "read"
+    WRITE = "write"
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The principal on whose behalf an operation runs."""
@@ -26,3 +33,11 @@ class Caller:
 
 
 LOCAL_CALLER: Final = Caller("local")
+ANONYMOUS_CALLER: Final = Caller("anonymous")
+BACKFILL_CALLER: Final = Caller("auto-backfill")
+REFRESH_CALLER: Final = Caller("auto-refresh")
+
+OWN_PRINCIPALS: Final = frozenset(
+    caller.principal for caller in (LOCAL_CALLER, ANONYMOUS_CALLER, BACKFILL_CALLER, REFRESH_CALLER)
+)
+"""Those that stand for nobody outside; no client may have such a name."""

@@ -6,11 +6,13 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from tidemill.catalog.model.identifiers import MAX_NAME_BYTES
 from tidemill.errors import InvalidInput
 
 MAX_LOCATION_BYTES: Final = 2048
 TABLE_SUFFIX: Final = ".lance"
-LOCAL_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
+# What follows two slashes and no third is a host, and only this machine is known by one.
+LOCAL_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)")
 URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -21,11 +23,11 @@ def settled_location(raw: str, warehouse: str, field: str = "location") -> str:
         raise InvalidInput(field, f"has to have 1 to {MAX_LOCATION_BYTES} bytes and no control characters")
     local, uri = LOCAL_URI.fullmatch(raw), URI.fullmatch(raw)
     if local is not None:
-        return f"/{_joined(unquote(local[1]), field)}"
+        return _local(unquote(local[1]), field)
     if uri is not None:
         return f"{uri[1].lower()}://{_joined(uri[2], field)}"
     if raw.startswith("/"):
-        return f"/{_joined(raw, field)}"
+        return _local(raw, field)
     return f"{warehouse}/{_joined(raw, field)}"
 
 
@@ -37,6 +39,13 @@ def lies_in_table_directory(location: str, warehouse: str) -> bool:
     """Whether a directory above it, below the warehouse, is named like that of a table."""
     above = location.removeprefix(f"{warehouse}/").split("/")[:-1]
     return any(part.endswith(TABLE_SUFFIX) for part in above)
+
+
+def _local(path: str, field: str) -> str:
+    place = f"/{_joined(path, field)}"
+    if any(len(part.encode()) > MAX_NAME_BYTES for part in place.split("/")):
+        raise InvalidInput(field, f"{path!r:.100} has a name of more than {MAX_NAME_BYTES} bytes")
+    return place
 
 
 def _joined(path: str, field: str) -> str:

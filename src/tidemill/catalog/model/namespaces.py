@@ -39,3 +39,12 @@ class DropBehavior(Enum):
 
     RESTRICT = "Restrict"
     CASCADE = "Cascade"
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChanges:
+    """Which properties a change has set, which it has removed, and which were not there to be removed."""
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]

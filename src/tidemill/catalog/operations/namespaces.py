@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 from uuid import uuid4
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
+from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
 from tidemill.catalog.model.tables import Page, Table
 from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, Unprocessable
+
+NamespaceEffect: TypeAlias = Callable[[CatalogTransaction], None]
+"""Work that has to happen in the very transaction of a change, before anything else in it."""
+
+
+def _nothing(tx: CatalogTransaction, changes: PropertyChanges | None = None) -> None:
+    return None
 
 
 class NamespaceOperations:
@@ -23,12 +31,18 @@ class NamespaceOperations:
         self._places = TablePlaces(files)
 
     def create(
-        self, caller: Caller, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str]
+        self,
+        caller: Caller,
+        path: NamespacePath,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        also: NamespaceEffect = _nothing,
     ) -> Namespace:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "created")
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
+            also(tx)
             existing = tx.namespaces.find(path)
             if existing is not None and mode is CreateMode.CREATE:
                 raise NamespaceAlreadyExists(path)
@@ -60,11 +74,47 @@ class NamespaceOperations:
         with self._store.transaction() as tx:
             return tx.namespaces.get(path)
 
-    def drop(self, caller: Caller, path: NamespacePath, mode: DropMode, behavior: DropBehavior) -> None:
+    def update_properties(
+        self,
+        caller: Caller,
+        path: NamespacePath,
+        removals: Sequence[str],
+        updates: Mapping[str, str],
+        also: Callable[[CatalogTransaction, PropertyChanges], None] = _nothing,
+    ) -> PropertyChanges:
+        """Raises Unprocessable when a property is to be both set and removed."""
+        self._authorizer.require(caller, Permission.MANAGE, path)
+        both = sorted(set(removals) & updates.keys())
+        if both:
+            raise Unprocessable(
+                f"Invalid namespace update: cannot simultaneously set and remove keys: {both}"
+            )
+        with self._store.transaction() as tx:
+            before = tx.namespaces.lock(path).properties
+            gone = [key for key in dict.fromkeys(removals) if key in before]
+            changes = PropertyChanges(
+                updated=tuple(updates),
+                removed=tuple(gone),
+                missing=tuple(key for key in dict.fromkeys(removals) if key not in before),
+            )
+            also(tx, changes)
+            kept = {key: value for key, value in before.items() if key not in gone}
+            tx.namespaces.set_properties(path, {**kept, **updates})
+        return changes
+
+    def drop(
+        self,
+        caller: Caller,
+        path: NamespacePath,
+        mode: DropMode,
+        behavior: DropBehavior,
+        also: NamespaceEffect = _nothing,
+    ) -> None:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "dropped")
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
+            also(tx)
             if tx.namespaces.find(path) is None:
                 if mode is DropMode.SKIP:
                     return
@@ -96,6 +146,7 @@ def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequenc
     tables = tx.tables.list_under(path)
     for table in tables:
         tx.tables.remove(table.table_id)
+    tx.tables.forget_foreign(path)
     for below in _deepest_first(tx, path):
         tx.secrets.remove_in(below)
         tx.namespaces.remove(below)

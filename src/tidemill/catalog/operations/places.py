@@ -42,5 +42,5 @@ class TablePlaces:
 
     def check_free(self, tx: CatalogTransaction, location: str) -> None:
         """Holds for the rest of the transaction; raises LocationInUse."""
-        if tx.tables.find_overlapping(location):
+        if tx.tables.has_overlapping(location):
             raise LocationInUse(location)

@@ -32,6 +32,7 @@ from tidemill.catalog.model.tables import (
 )
 from tidemill.catalog.operations.known_schemas import KnownSchemas
 from tidemill.catalog.operations.places import TablePlaces
+from tidemill.catalog.operations.reach import reach_of
 from tidemill.catalog.operations.refs import RefOperations
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
@@ -140,9 +141,9 @@ class TableOperations:
         version = description.version
         return None if version is None else self._snapshots.summary(description.table, version.version)
 
-    def storage_options(self, table: Table) -> Mapping[str, str]:
+    def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
         """What a client that was shown the table needs to open it in storage; may hold credentials."""
-        return self._files.vend(table.location)
+        return self._files.vend(table.location, reach_of(self._authorizer, caller, table.ident))
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
         self._authorizer.require(caller, Permission.READ, path)

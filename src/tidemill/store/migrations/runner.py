@@ -16,6 +16,7 @@ from tidemill.store.migrations import (
     m0004_secrets_and_queries,
     m0005_functions_at_work,
     m0006_views,
+    m0007_iceberg,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -28,6 +29,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0004_secrets_and_queries.upgrade,
     m0005_functions_at_work.upgrade,
     m0006_views.upgrade,
+    m0007_iceberg.upgrade,
 )
 """In order; the first is number 1. A released one never changes."""
 

@@ -1,0 +1,72 @@
+"""Requests that carry a key are carried out once: what became of them is kept with what they did."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from tidemill.catalog.errors import ReceiptExists
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.receipts import Receipt
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
+from tidemill.errors import Unprocessable
+
+CLEAN_EVERY: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A permission that a request needs, whether it is carried out or answered from its receipt."""
+
+    permission: Permission
+    resource: NamespacePath | TableIdent
+
+
+class ReceiptOperations:
+    """`lifetime` is what clients are told; receipts live longer by `grace`, for clocks and slow requests."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        lifetime: timedelta,
+        grace: timedelta = timedelta(minutes=5),
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self.lifetime = lifetime
+        self._lives = lifetime + grace
+        self._count = itertools.count()
+
+    def authorize(self, caller: Caller, needs: Sequence[Need]) -> None:
+        for need in needs:
+            self._authorizer.require(caller, need.permission, need.resource)
+
+    def find(self, asked: Receipt) -> Receipt | None:
+        """The receipt of the very same request; raises Unprocessable when its key was used for another."""
+        with self._store.reading() as tx:
+            found = tx.receipts.find(asked.key)
+        if found is not None and not found.is_for(asked):
+            raise Unprocessable(
+                f"Idempotency-Key {asked.key} was used for another request; a new request needs a new key"
+            )
+        return found
+
+    def keep(self, tx: CatalogTransaction, receipt: Receipt) -> None:
+        """In the transaction of what the receipt is for; raises ReceiptExists."""
+        tx.receipts.add(receipt, self._lives)
+        if next(self._count) % CLEAN_EVERY == 0:
+            tx.receipts.remove_expired()
+
+    def keep_alone(self, receipt: Receipt) -> Receipt:
+        """For a request that changed nothing; gives the receipt that was first."""
+        try:
+            with self._store.transaction() as tx:
+                self.keep(tx, receipt)
+        except ReceiptExists:
+            return self.find(receipt) or receipt
+        return receipt

@@ -1,0 +1,124 @@
+"""Updates of what a table is as a whole: uuid, format version, location and encryption keys."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import Draft, numbered
+from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
+from tidemill.iceberg.metadata.shapes import (
+    find_string,
+    get_field,
+    get_int,
+    get_object,
+    get_string,
+    get_strings,
+    shown,
+)
+from tidemill.iceberg.model.entries import Document
+
+_KEYS: Final = "encryption-keys"
+
+
+def get_uuid(owner: Document, key: str, where: str) -> str:
+    text = get_string(owner, key, where)
+    try:
+        UUID(text)
+    except ValueError as error:
+        raise InvalidMetadata(f"Cannot parse to a UUID: {where}.{key}: {shown(text)}") from error
+    return text
+
+
+def stripped(location: str) -> str:
+    """Without slashes at the end, unless they belong to the scheme."""
+    while location.endswith("/") and not location.endswith("://"):
+        location = location[:-1]
+    return location
+
+
+def check_assign_uuid(update: Document, where: str) -> None:
+    get_uuid(update, "uuid", where)
+
+
+def assign_uuid(draft: Draft, update: Document) -> None:
+    uuid: str = update["uuid"]
+    known = draft.document.get("table-uuid")
+    if known is not None and known.lower() == uuid.lower():
+        return
+    if known is not None and not draft.is_new:
+        raise InvalidMetadata(f"Cannot reassign uuid: {known} to {uuid}")
+    draft.put("table-uuid", uuid)
+
+
+def check_upgrade(update: Document, where: str) -> None:
+    get_int(update, "format-version", where)
+
+
+def upgrade(draft: Draft, update: Document) -> None:
+    version = update["format-version"]
+    if version > SUPPORTED_VERSION:
+        raise InvalidMetadata(
+            f"Cannot upgrade table to unsupported format version: v{version} "
+            f"(supported: v{SUPPORTED_VERSION})"
+        )
+    if version < draft.version:
+        raise InvalidMetadata(f"Cannot downgrade v{draft.version} table to v{version}")
+    if version == draft.version:
+        return
+    before = draft.version
+    draft.put("format-version", version)
+    if before < 2:
+        draft.document["partition-specs"] = [
+            {**spec, "fields": numbered(spec["fields"])} for spec in draft.document["partition-specs"]
+        ]
+        draft.document["last-sequence-number"] = 0
+        draft.document.pop("schema", None)
+        draft.document.pop("partition-spec", None)
+    if version > 2:
+        draft.document["next-row-id"] = 0
+        if draft.document["current-snapshot-id"] == -1:
+            draft.set_current_snapshot(None)
+
+
+def check_set_location(update: Document, where: str) -> None:
+    if not get_string(update, "location", where):
+        raise InvalidMetadata(f"Invalid table location: {where}.location must not be empty")
+
+
+def set_location(draft: Draft, update: Document) -> None:
+    location = stripped(update["location"])
+    if location != draft.document["location"]:
+        draft.put("location", location)
+
+
+def check_encryption_key(key: Document, where: str) -> None:
+    get_string(key, "key-id", where)
+    get_string(key, "encrypted-key-metadata", where)
+    find_string(key, "encrypted-by-id", where)
+    if key.get("properties") is not None:
+        get_strings(key, "properties", where)
+
+
+def check_add_key(update: Document, where: str) -> None:
+    path = f"{where}.encryption-key"
+    check_encryption_key(get_object(get_field(update, "encryption-key", where), path), path)
+
+
+def add_key(draft: Draft, update: Document) -> None:
+    keys = draft.document.get(_KEYS) or []
+    key = update["encryption-key"]
+    if all(known["key-id"] != key["key-id"] for known in keys):
+        draft.put(_KEYS, [*keys, key])
+
+
+def check_remove_key(update: Document, where: str) -> None:
+    get_string(update, "key-id", where)
+
+
+def remove_key(draft: Draft, update: Document) -> None:
+    keys = draft.document.get(_KEYS) or []
+    kept = [key for key in keys if key["key-id"] != update["key-id"]]
+    if len(kept) < len(keys):
+        draft.put(_KEYS, kept)

@@ -1,0 +1,213 @@
+"""Partition specs: their checks, and the updates of a table's specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import FIRST_PARTITION_ID, Draft, find_by_id, numbered
+from tidemill.iceberg.metadata.schema_updates import LAST_ADDED
+from tidemill.iceberg.metadata.schemas import Column
+from tidemill.iceberg.metadata.shapes import (
+    find_int,
+    get_field,
+    get_int,
+    get_ints,
+    get_list,
+    get_object,
+    get_string,
+)
+from tidemill.iceberg.metadata.transforms import (
+    VOID,
+    can_transform,
+    canonical_transform,
+    check_transform,
+    get_sources,
+    with_sources,
+)
+from tidemill.iceberg.model.entries import Document
+
+
+def check_spec(spec: Document, where: str) -> None:
+    find_int(spec, "spec-id", where)
+    check_spec_fields(get_list(get_field(spec, "fields", where), f"{where}.fields"), f"{where}.fields")
+
+
+def check_spec_fields(fields: list[Any], where: str) -> None:
+    for at, raw in enumerate(fields):
+        path = f"{where}[{at}]"
+        field = get_object(raw, path)
+        get_string(field, "name", path)
+        check_transform(field, path)
+        get_sources(field, path)
+        if "field-id" in field:
+            get_int(field, "field-id", path)
+    missing = sum("field-id" not in field for field in fields)
+    if missing not in (0, len(fields)):
+        raise InvalidMetadata(
+            f"Cannot parse spec with missing field IDs: {missing} missing of {len(fields)} fields."
+        )
+
+
+def fresh_spec(spec: Document, fresh: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
+    """The spec of a new table: its columns have the ids in `fresh` now."""
+    fields = []
+    for at, field in enumerate(spec["fields"]):
+        for source in get_sources(field, "partition-spec"):
+            if source not in fresh:
+                raise InvalidMetadata(f"Cannot find source column for partition field: {_shown(field)}")
+        renewed = with_sources(_canonical(field), fresh, "partition-spec")
+        fields.append({**renewed, "field-id": FIRST_PARTITION_ID + at})
+    result = {**spec, "spec-id": 0, "fields": fields}
+    _check_names(result)
+    check_spec_columns(result, columns)
+    return result
+
+
+def check_spec_columns(spec: Document, columns: Mapping[int, Column]) -> None:
+    """Every field has its columns, and they can go through its transform."""
+    names = {column.name: column.field_id for column in columns.values()}
+    for field in spec["fields"]:
+        sources = get_sources(field, "spec")
+        namesake = names.get(field["name"])
+        if namesake is not None and namesake not in sources and sources[0] in columns:
+            raise InvalidMetadata(
+                f"Cannot create identity partition sourced from different field in schema: {field['name']}"
+            )
+        if canonical_transform(field["transform"]) == VOID:
+            continue
+        for source in sources:
+            _check_source(field, columns.get(source), columns)
+
+
+def check_add_spec(update: Document, where: str) -> None:
+    path = f"{where}.spec"
+    check_spec(get_object(get_field(update, "spec", where), path), path)
+
+
+def add_spec(draft: Draft, update: Document) -> None:
+    """The id is given here; a spec that is there already counts as added, so that a retry is no error."""
+    columns = draft.current_columns
+    if columns is None:
+        raise InvalidMetadata("Cannot add a partition spec before a schema is added")
+    specs = draft.document["partition-specs"]
+    fields = [_canonical(field) for field in update["spec"]["fields"]]
+    spec = {**update["spec"], "fields": fields}
+    check_spec_columns(spec, columns)
+    _check_names(spec)
+    known = next((known for known in specs if _is_same(known["fields"], fields)), None)
+    if known is not None:
+        draft.last_spec_id = known.get("spec-id", 0)
+        return
+    spec["fields"] = _with_ids(draft, fields)
+    _check_ids(draft, spec)
+    draft.last_spec_id = max([-1, *(known.get("spec-id", 0) for known in specs)]) + 1
+    draft.put("partition-specs", [*specs, {**spec, "spec-id": draft.last_spec_id}])
+    ids = [field["field-id"] for field in spec["fields"]]
+    draft.put("last-partition-id", max([draft.document["last-partition-id"], *ids]))
+
+
+def check_set_default_spec(update: Document, where: str) -> None:
+    get_int(update, "spec-id", where)
+
+
+def set_default_spec(draft: Draft, update: Document) -> None:
+    spec_id = update["spec-id"]
+    if spec_id == LAST_ADDED:
+        if draft.last_spec_id is None:
+            raise InvalidMetadata("Cannot set last added spec: no spec has been added")
+        spec_id = draft.last_spec_id
+    if find_by_id(draft.document["partition-specs"], "spec-id", spec_id) is None:
+        raise InvalidMetadata(f"Cannot set default spec to unknown spec: {spec_id}")
+    if spec_id != draft.document["default-spec-id"]:
+        draft.put("default-spec-id", spec_id)
+        draft.has_new_shape = True
+
+
+def check_remove_specs(update: Document, where: str) -> None:
+    get_ints(update, "spec-ids", where)
+
+
+def remove_specs(draft: Draft, update: Document) -> None:
+    unwanted = set(update["spec-ids"])
+    if draft.document["default-spec-id"] in unwanted:
+        raise InvalidMetadata("Cannot remove the default partition spec")
+    specs = draft.document["partition-specs"]
+    kept = [spec for spec in specs if spec.get("spec-id", 0) not in unwanted]
+    if len(kept) < len(specs):
+        draft.put("partition-specs", kept)
+
+
+def _canonical(field: Document) -> Document:
+    return {**field, "transform": canonical_transform(field["transform"])}
+
+
+def _is_same(left: list[Document], right: list[Document]) -> bool:
+    return [_comparable(field) for field in left] == [_comparable(field) for field in right]
+
+
+def _comparable(field: Document) -> Document:
+    bare = {key: value for key, value in field.items() if key != "field-id" and value is not None}
+    return {**bare, "transform": canonical_transform(field["transform"])}
+
+
+def _with_ids(draft: Draft, fields: list[Document]) -> list[Document]:
+    """A field without an id gets the one of its like in another spec, and else the next that is free."""
+    if draft.version == 1 or all("field-id" in field for field in fields):
+        return numbered(fields)
+    taken: dict[tuple[tuple[int, ...], str], int] = {}
+    for spec in draft.document["partition-specs"]:
+        for field in numbered(spec["fields"]):
+            taken.setdefault(_source_key(field), field["field-id"])
+    last = draft.document["last-partition-id"]
+    result = []
+    for field in fields:
+        # Taken away with its use: the same column may be there twice under two names.
+        known = taken.pop(_source_key(field), None)
+        if known is None:
+            last += 1
+        result.append({**field, "field-id": last if known is None else known})
+    return result
+
+
+def _source_key(field: Document) -> tuple[tuple[int, ...], str]:
+    return tuple(get_sources(field, "spec")), canonical_transform(field["transform"])
+
+
+def _check_names(spec: Document) -> None:
+    names: set[str] = set()
+    for field in spec["fields"]:
+        if not field["name"]:
+            raise InvalidMetadata(f"Cannot use empty partition name: {_shown(field)}")
+        if field["name"] in names:
+            raise InvalidMetadata(f"Cannot use partition name more than once: {field['name']}")
+        names.add(field["name"])
+
+
+def _check_ids(draft: Draft, spec: Document) -> None:
+    ids = [field["field-id"] for field in spec["fields"]]
+    if len(set(ids)) < len(ids):
+        raise InvalidMetadata(f"Cannot use partition field ID more than once: {ids}")
+    if draft.version == 1 and ids != list(range(FIRST_PARTITION_ID, FIRST_PARTITION_ID + len(ids))):
+        raise InvalidMetadata(f"Spec does not use sequential IDs that are required in v1: {ids}")
+
+
+def _check_source(field: Document, column: Column | None, columns: Mapping[int, Column]) -> None:
+    if column is None:
+        raise InvalidMetadata(f"Cannot find source column for partition field: {_shown(field)}")
+    if not column.is_primitive:
+        raise InvalidMetadata(f"Cannot partition by non-primitive source field: {column.kind}")
+    transform = canonical_transform(field["transform"])
+    if not can_transform(transform, column):
+        raise InvalidMetadata(f"Invalid source type {column.kind} for transform: {transform}")
+    parent = columns.get(column.parent) if column.parent is not None else None
+    while parent is not None:
+        if parent.kind != "struct":
+            raise InvalidMetadata(f"Invalid partition field parent: {parent.kind}")
+        parent = columns.get(parent.parent) if parent.parent is not None else None
+
+
+def _shown(field: Document) -> str:
+    sources = ", ".join(str(source) for source in get_sources(field, "spec"))
+    return f"{field.get('field-id')}: {field['name']}: {field['transform']}({sources})"

@@ -1,0 +1,118 @@
+"""Properties of a table: those that are reserved, those that are checked, and the updates of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import Draft
+from tidemill.iceberg.metadata.shapes import get_strings, get_texts, shown
+from tidemill.iceberg.model.entries import Document
+
+FORMAT_VERSION: Final = "format-version"
+SUPPORTED_VERSION: Final = 3
+_DEFAULT_VERSION: Final = 2
+_RESERVED: Final = frozenset(
+    {
+        FORMAT_VERSION,
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-id",
+        "current-snapshot-summary",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+_OF_NEW_TABLES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
+_COUNTS: Final = (
+    "commit.retry.num-retries",
+    "commit.retry.min-wait-ms",
+    "commit.retry.max-wait-ms",
+    "commit.retry.total-timeout-ms",
+)
+_ENCRYPTION: Final = ("encryption.key-id", "encryption.data-key-length")
+_COLUMN_METRICS: Final = "write.metadata.metrics.column."
+_PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
+_PREVIOUS_VERSIONS_DEFAULT: Final = 100
+_DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
+
+
+def wanted_version(properties: Mapping[str, str]) -> int:
+    """The format version that a new table is asked to have."""
+    version = _integer(properties, FORMAT_VERSION, _DEFAULT_VERSION)
+    if not 1 <= version <= SUPPORTED_VERSION:
+        raise InvalidMetadata(f"Unsupported format version: v{version} (supported: v{SUPPORTED_VERSION})")
+    return version
+
+
+def new_properties(properties: Mapping[str, str], version: int, columns: Iterable[str]) -> dict[str, str]:
+    """What a new table keeps: nothing that is reserved, and defaults that old tables do not have."""
+    kept = {**_OF_NEW_TABLES, **{key: text for key, text in properties.items() if key not in _RESERVED}}
+    for key in _COUNTS:
+        _check_count(kept, key)
+    encryption = [key for key in _ENCRYPTION if key in kept]
+    if version < 3 and encryption:
+        raise InvalidMetadata(f"Invalid properties for v{version}: [{', '.join(encryption)}]")
+    names = set(columns)
+    for key in kept:
+        if key.startswith(_COLUMN_METRICS) and key.removeprefix(_COLUMN_METRICS) not in names:
+            raise InvalidMetadata(
+                f"Invalid metrics config, could not find column {key.removeprefix(_COLUMN_METRICS)} "
+                f"from table prop {key} in schema"
+            )
+    previous_versions(kept)
+    return kept
+
+
+def previous_versions(properties: Mapping[str, str]) -> int:
+    """How many metadata files before the current one stay in the log."""
+    return max(1, _integer(properties, _PREVIOUS_VERSIONS, _PREVIOUS_VERSIONS_DEFAULT))
+
+
+def deletes_old_metadata(properties: Mapping[str, str]) -> bool:
+    return properties.get(_DELETE_AFTER_COMMIT, "false").lower() == "true"
+
+
+def check_set_properties(update: Document, where: str) -> None:
+    get_strings(update, _key(update, "updates", "updated"), where)
+
+
+def set_properties(draft: Draft, update: Document) -> None:
+    added = update[_key(update, "updates", "updated")]
+    if added:
+        draft.put("properties", {**draft.document["properties"], **added})
+
+
+def check_remove_properties(update: Document, where: str) -> None:
+    get_texts(update, _key(update, "removals", "removed"), where)
+
+
+def remove_properties(draft: Draft, update: Document) -> None:
+    """Names that are not there are no error, and a change all the same."""
+    removed = set(update[_key(update, "removals", "removed")])
+    if removed:
+        properties = draft.document["properties"]
+        draft.put("properties", {key: text for key, text in properties.items() if key not in removed})
+
+
+def _key(update: Document, key: str, legacy: str) -> str:
+    """Early clients sent another name than the specification has; it is to be read forever."""
+    return legacy if legacy in update and key not in update else key
+
+
+def _integer(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key)
+    if text is None:
+        return default
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
+        raise InvalidMetadata(f"Table property {key} must have integer value: {shown(text)}")
+    return int(text)
+
+
+def _check_count(properties: Mapping[str, str], key: str) -> None:
+    if _integer(properties, key, 0) < 0:
+        raise InvalidMetadata(f"Table property {key} must have non negative integer value")

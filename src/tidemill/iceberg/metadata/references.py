@@ -1,0 +1,114 @@
+"""Branches and tags, and the log of what the main branch has been."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import MAIN, Draft
+from tidemill.iceberg.metadata.shapes import find_int, find_long, get_long, get_string, shown
+from tidemill.iceberg.model.entries import Document
+
+_CLOCK_SKEW_MS: Final = 60_000
+_TAG: Final = "tag"
+
+
+def check_ref(ref: Document, where: str) -> None:
+    get_long(ref, "snapshot-id", where)
+    kind = get_string(ref, "type", where).lower()
+    if kind not in ("branch", _TAG):
+        raise InvalidMetadata(f"Invalid snapshot ref type: {where}.type: {shown(ref['type'])}")
+    keep = find_int(ref, "min-snapshots-to-keep", where)
+    snapshot_age = find_long(ref, "max-snapshot-age-ms", where)
+    ref_age = find_long(ref, "max-ref-age-ms", where)
+    if kind == _TAG and keep is not None:
+        raise InvalidMetadata("Tags do not support setting minSnapshotsToKeep")
+    if kind == _TAG and snapshot_age is not None:
+        raise InvalidMetadata("Tags do not support setting maxSnapshotAgeMs")
+    _check_positive(keep, "Min snapshots to keep must be greater than 0")
+    _check_positive(snapshot_age, "Max snapshot age must be greater than 0 ms")
+    _check_positive(ref_age, "Max reference age must be greater than 0")
+
+
+def check_set_ref(update: Document, where: str) -> None:
+    get_string(update, "ref-name", where)
+    check_ref(update, where)
+
+
+def set_ref(draft: Draft, update: Document) -> None:
+    name = update["ref-name"]
+    ref = {
+        key: value for key, value in update.items() if key not in ("action", "ref-name") and value is not None
+    }
+    ref["type"] = ref["type"].lower()
+    if draft.document["refs"].get(name) == ref:
+        return
+    if ref["snapshot-id"] not in draft.snapshots:
+        raise InvalidMetadata(f"Cannot set {name} to unknown snapshot: {ref['snapshot-id']}")
+    if name == MAIN:
+        if ref["type"] == _TAG:
+            raise InvalidMetadata(f"Cannot set {MAIN} to a tag, it must be a branch")
+        _show(draft, ref["snapshot-id"])
+    draft.put("refs", {**draft.document["refs"], name: ref})
+
+
+def check_remove_ref(update: Document, where: str) -> None:
+    get_string(update, "ref-name", where)
+
+
+def remove_ref(draft: Draft, update: Document) -> None:
+    drop_ref(draft, update["ref-name"])
+
+
+def drop_ref(draft: Draft, name: str) -> None:
+    refs = draft.document["refs"]
+    if name not in refs:
+        return
+    draft.put("refs", {known: ref for known, ref in refs.items() if known != name})
+    if name == MAIN:
+        draft.set_current_snapshot(None)
+
+
+def settle_log(draft: Draft) -> None:
+    """Takes out what was current only inside this commit, and everything before a snapshot that is gone."""
+    current = draft.document["current-snapshot-id"]
+    passing = (draft.shown_snapshots & draft.added_snapshots) - {current}
+    if passing or draft.has_removed_snapshots:
+        log: list[Document] = []
+        for entry in draft.document["snapshot-log"]:
+            if entry["snapshot-id"] in draft.snapshots and entry["snapshot-id"] not in passing:
+                log.append(entry)
+            elif entry["snapshot-id"] not in draft.snapshots and draft.has_removed_snapshots:
+                # With a gap, an older snapshot would seem to have been current for longer than it was.
+                log = []
+        draft.document["snapshot-log"] = log
+    if draft.shown_snapshots:
+        check_log_times(draft.document["snapshot-log"], draft.document["last-updated-ms"], "snapshot log")
+
+
+def check_log_times(log: list[Document], updated_ms: int, what: str) -> None:
+    """Readers refuse a log that is not in order; a minute is allowed for clocks that differ."""
+    last_ms: Any = None
+    for entry in log:
+        if last_ms is not None and entry["timestamp-ms"] - last_ms < -_CLOCK_SKEW_MS:
+            raise InvalidMetadata(
+                f"Expected sorted {what} entries: {entry['timestamp-ms']} comes after {last_ms}"
+            )
+        last_ms = entry["timestamp-ms"]
+    if last_ms is not None and updated_ms - last_ms < -_CLOCK_SKEW_MS:
+        raise InvalidMetadata(f"Invalid update timestamp {updated_ms}: before last {what} entry at {last_ms}")
+
+
+def _show(draft: Draft, snapshot_id: int) -> None:
+    """Makes the snapshot the current one; an old one became so now, a new one when it was made."""
+    is_added = snapshot_id in draft.added_snapshots
+    at_ms = draft.snapshots[snapshot_id]["timestamp-ms"] if is_added else draft.now_ms
+    entry = {"timestamp-ms": at_ms, "snapshot-id": snapshot_id}
+    draft.put("snapshot-log", [*draft.document["snapshot-log"], entry])
+    draft.shown_snapshots.add(snapshot_id)
+    draft.set_current_snapshot(snapshot_id)
+
+
+def _check_positive(value: int | None, problem: str) -> None:
+    if value is not None and value <= 0:
+        raise InvalidMetadata(problem)

@@ -1,0 +1,65 @@
+"""Updates of a table's schemas."""
+
+from __future__ import annotations
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import Draft, find_by_id
+from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
+from tidemill.iceberg.metadata.shapes import get_field, get_int, get_ints, get_object
+from tidemill.iceberg.model.entries import Document
+
+LAST_ADDED = -1
+
+
+def check_add_schema(update: Document, where: str) -> None:
+    path = f"{where}.schema"
+    get_columns(get_object(get_field(update, "schema", where), path), path)
+
+
+def add_schema(draft: Draft, update: Document) -> None:
+    """The id is given here; a schema that is there already counts as added, so that a retry is no error."""
+    schema = update["schema"]
+    columns = get_columns(schema, "schema")
+    check_version(columns, draft.version)
+    last_column_id = max(columns, default=0)
+    if last_column_id > draft.document["last-column-id"]:
+        draft.put("last-column-id", last_column_id)
+    schemas = draft.document["schemas"]
+    known = next((known for known in schemas if same_schema(known, schema)), None)
+    if known is not None:
+        draft.last_schema_id = known.get("schema-id", 0)
+        return
+    ids = [known.get("schema-id", 0) for known in schemas]
+    draft.last_schema_id = max([draft.document["current-schema-id"] - 1, *ids]) + 1
+    draft.put("schemas", [*schemas, stored_schema(schema, draft.last_schema_id)])
+
+
+def check_set_current_schema(update: Document, where: str) -> None:
+    get_int(update, "schema-id", where)
+
+
+def set_current_schema(draft: Draft, update: Document) -> None:
+    schema_id = update["schema-id"]
+    if schema_id == LAST_ADDED:
+        if draft.last_schema_id is None:
+            raise InvalidMetadata("Cannot set last added schema: no schema has been added")
+        schema_id = draft.last_schema_id
+    if find_by_id(draft.document["schemas"], "schema-id", schema_id) is None:
+        raise InvalidMetadata(f"Cannot set current schema to unknown schema: {schema_id}")
+    if schema_id != draft.document["current-schema-id"]:
+        draft.put("current-schema-id", schema_id)
+        draft.has_new_shape = True
+
+
+def check_remove_schemas(update: Document, where: str) -> None:
+    get_ints(update, "schema-ids", where)
+
+
+def remove_schemas(draft: Draft, update: Document) -> None:
+    unwanted = set(update["schema-ids"])
+    if draft.document["current-schema-id"] in unwanted:
+        raise InvalidMetadata("Cannot remove the current schema")
+    schemas = draft.document["schemas"]
+    kept = [schema for schema in schemas if schema.get("schema-id", 0) not in unwanted]
+    if len(kept) < len(schemas):
+        draft.put("schemas", kept)

@@ -1,0 +1,155 @@
+"""Reads values out of JSON objects; what is not as it has to be is refused with the path of the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.model.entries import Document
+
+_INT_LIMIT: Final = 2**31
+_LONG_LIMIT: Final = 2**63
+_DEPTH_LIMIT: Final = 150
+_SHOWN: Final = 100
+
+
+def shown(value: Any) -> str:
+    """A value as a message may quote it."""
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def get_object(value: Any, where: str) -> Document:
+    if not isinstance(value, dict):
+        raise InvalidMetadata(f"Cannot parse {where} from a non-object: {shown(value)}")
+    return value
+
+
+def get_list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidMetadata(f"Cannot parse {where} from non-array: {shown(value)}")
+    return value
+
+
+def get_field(owner: Document, key: str, where: str) -> Any:
+    if key not in owner:
+        raise InvalidMetadata(f"Cannot parse missing field: {where}.{key}")
+    return owner[key]
+
+
+def get_int(owner: Document, key: str, where: str) -> int:
+    return _integer(_present(owner, key, where, "int"), f"{where}.{key}", "an integer", _INT_LIMIT)
+
+
+def get_long(owner: Document, key: str, where: str) -> int:
+    return _integer(_present(owner, key, where, "long"), f"{where}.{key}", "a long", _LONG_LIMIT)
+
+
+def get_string(owner: Document, key: str, where: str) -> str:
+    value = _present(owner, key, where, "string")
+    if not isinstance(value, str):
+        raise InvalidMetadata(f"Cannot parse to a string value: {where}.{key}: {shown(value)}")
+    return value
+
+
+def get_boolean(owner: Document, key: str, where: str) -> bool:
+    value = _present(owner, key, where, "boolean")
+    if not isinstance(value, bool):
+        raise InvalidMetadata(f"Cannot parse to a boolean value: {where}.{key}: {shown(value)}")
+    return value
+
+
+def get_strings(owner: Document, key: str, where: str) -> dict[str, str]:
+    """A map from strings to strings."""
+    value = _present(owner, key, where, "map")
+    path = f"{where}.{key}"
+    if not isinstance(value, dict):
+        raise InvalidMetadata(f"Cannot parse string map from non-object value: {path}: {shown(value)}")
+    for name in value:
+        get_string(value, name, path)
+    return value
+
+
+def get_texts(owner: Document, key: str, where: str) -> list[str]:
+    path = f"{where}.{key}"
+    values = get_list(_present(owner, key, where, "list"), path)
+    for value in values:
+        if not isinstance(value, str):
+            raise InvalidMetadata(f"Cannot parse string from non-text value in {path}: {shown(value)}")
+    return values
+
+
+def get_ints(owner: Document, key: str, where: str) -> list[int]:
+    path = f"{where}.{key}"
+    values = get_list(_present(owner, key, where, "list"), path)
+    return [_integer(value, f"{path}[{at}]", "an integer", _INT_LIMIT) for at, value in enumerate(values)]
+
+
+def get_longs(owner: Document, key: str, where: str) -> list[int]:
+    path = f"{where}.{key}"
+    values = get_list(_present(owner, key, where, "list"), path)
+    return [_integer(value, f"{path}[{at}]", "a long", _LONG_LIMIT) for at, value in enumerate(values)]
+
+
+def get_objects(owner: Document, key: str, where: str) -> list[Document]:
+    path = f"{where}.{key}"
+    values = get_list(_present(owner, key, where, "list"), path)
+    return [get_object(value, f"{path}[{at}]") for at, value in enumerate(values)]
+
+
+def find_int(owner: Document, key: str, where: str) -> int | None:
+    return None if owner.get(key) is None else get_int(owner, key, where)
+
+
+def find_long(owner: Document, key: str, where: str) -> int | None:
+    return None if owner.get(key) is None else get_long(owner, key, where)
+
+
+def find_string(owner: Document, key: str, where: str) -> str | None:
+    return None if owner.get(key) is None else get_string(owner, key, where)
+
+
+def without_nulls(value: Any) -> Any:
+    """As it is kept: Iceberg's library refuses to read null where a number or a default may be absent."""
+    match value:
+        case dict():
+            return {key: without_nulls(child) for key, child in value.items() if child is not None}
+        case list():
+            return [without_nulls(child) for child in value]
+        case _:
+            return value
+
+
+def check_depth(value: Any, where: str) -> None:
+    """What is nested deeper than this is no schema; walking it could exhaust the stack."""
+    level: list[Any] = [value]
+    for _ in range(_DEPTH_LIMIT):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return
+    raise InvalidMetadata(f"Cannot parse {where}: nested deeper than {_DEPTH_LIMIT} levels")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return [child for child in value.values() if isinstance(child, (dict, list))]
+    return [child for child in value if isinstance(child, (dict, list))] if isinstance(value, list) else ()
+
+
+def _present(owner: Document, key: str, where: str, kind: str) -> Any:
+    if key not in owner:
+        raise InvalidMetadata(f"Cannot parse missing {kind}: {where}.{key}")
+    return owner[key]
+
+
+def _integer(value: Any, path: str, kind: str, limit: int) -> int:
+    # True and False are integers to Python and none to JSON.
+    if type(value) is not int or not -limit <= value < limit:
+        raise InvalidMetadata(f"Cannot parse to {kind} value: {path}: {shown(value)}")
+    return value

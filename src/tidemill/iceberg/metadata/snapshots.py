@@ -1,0 +1,129 @@
+"""Snapshots: their shape, and the updates that add and remove them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemill.iceberg.errors import CommitConflict, InvalidMetadata
+from tidemill.iceberg.metadata.drafts import Draft
+from tidemill.iceberg.metadata.references import drop_ref
+from tidemill.iceberg.metadata.shapes import (
+    find_int,
+    find_long,
+    find_string,
+    get_field,
+    get_long,
+    get_longs,
+    get_object,
+    get_string,
+    get_strings,
+    get_texts,
+)
+from tidemill.iceberg.model.entries import Document
+
+_LONG_LIMIT: Final = 2**63
+
+
+def check_snapshot(snapshot: Document, where: str) -> None:
+    get_long(snapshot, "snapshot-id", where)
+    get_long(snapshot, "timestamp-ms", where)
+    find_long(snapshot, "sequence-number", where)
+    find_long(snapshot, "parent-snapshot-id", where)
+    find_int(snapshot, "schema-id", where)
+    find_string(snapshot, "key-id", where)
+    if "summary" in snapshot:
+        get_strings(snapshot, "summary", where)
+    if snapshot.get("manifest-list") is not None or "manifests" not in snapshot:
+        get_string(snapshot, "manifest-list", where)
+    else:
+        get_texts(snapshot, "manifests", where)
+    _check_lineage(snapshot, where)
+
+
+def check_add_snapshot(update: Document, where: str) -> None:
+    path = f"{where}.snapshot"
+    check_snapshot(get_object(get_field(update, "snapshot", where), path), path)
+
+
+def add_snapshot(draft: Draft, update: Document) -> None:
+    snapshot = update["snapshot"]
+    _check_table_is_described(draft)
+    snapshot_id = snapshot["snapshot-id"]
+    if snapshot_id in draft.snapshots:
+        raise InvalidMetadata(f"Snapshot already exists for id: {snapshot_id}")
+    _count_sequence(draft, snapshot)
+    if draft.version > 2:
+        _count_rows(draft, snapshot)
+    draft.snapshots[snapshot_id] = snapshot
+    draft.added_snapshots.add(snapshot_id)
+    draft.has_changed = True
+
+
+def check_remove_snapshots(update: Document, where: str) -> None:
+    get_longs(update, "snapshot-ids", where)
+
+
+def remove_snapshots(draft: Draft, update: Document) -> None:
+    """References and statistics go with their snapshot; unknown ids are no error."""
+    for snapshot_id in update["snapshot-ids"]:
+        if draft.snapshots.pop(snapshot_id, None) is not None:
+            draft.statistics.pop(snapshot_id, None)
+            draft.partition_statistics.pop(snapshot_id, None)
+            draft.has_changed = draft.has_removed_snapshots = True
+    dangling = [
+        name for name, ref in draft.document["refs"].items() if ref["snapshot-id"] not in draft.snapshots
+    ]
+    for name in dangling:
+        drop_ref(draft, name)
+
+
+def _check_lineage(snapshot: Document, where: str) -> None:
+    first_row_id = find_long(snapshot, "first-row-id", where)
+    added_rows = find_long(snapshot, "added-rows", where)
+    if first_row_id is not None and first_row_id < 0:
+        raise InvalidMetadata(f"Invalid first-row-id (cannot be negative): {first_row_id}")
+    if added_rows is not None and added_rows < 0:
+        raise InvalidMetadata(f"Invalid added-rows (cannot be negative): {added_rows}")
+    if first_row_id is not None and added_rows is None:
+        raise InvalidMetadata("Invalid added-rows (required when first-row-id is set): null")
+
+
+def _check_table_is_described(draft: Draft) -> None:
+    needed = {"schemas": "schema", "partition-specs": "partition spec", "sort-orders": "sort order"}
+    for key, what in needed.items():
+        if not draft.document[key]:
+            raise InvalidMetadata(f"Attempting to add a snapshot before a {what} is added")
+
+
+def _count_sequence(draft: Draft, snapshot: Document) -> None:
+    sequence = snapshot.get("sequence-number") or 0
+    if draft.version == 1:
+        if sequence != 0:
+            raise InvalidMetadata(f"Sequence number must be 0 in v1: {sequence}")
+        return
+    last = draft.document["last-sequence-number"]
+    if sequence <= last and snapshot.get("parent-snapshot-id") is not None:
+        raise _stale(
+            f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
+        )
+    draft.document["last-sequence-number"] = max(last, sequence)
+
+
+def _count_rows(draft: Draft, snapshot: Document) -> None:
+    first_row_id = snapshot.get("first-row-id")
+    if first_row_id is None:
+        raise InvalidMetadata("Cannot add a snapshot: first-row-id is null")
+    next_row_id = draft.document["next-row-id"]
+    if first_row_id < next_row_id:
+        raise _stale(
+            f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first_row_id} < {next_row_id}"
+        )
+    # Counted from the snapshot's own first row: row ids must stay unique when it skipped some.
+    after = first_row_id + snapshot["added-rows"]
+    if after >= _LONG_LIMIT:
+        raise InvalidMetadata(f"Invalid added-rows (no row ids are left): {snapshot['added-rows']}")
+    draft.document["next-row-id"] = after
+
+
+def _stale(problem: str) -> CommitConflict:
+    return CommitConflict(f"Validation failed, please retry: {problem}")

@@ -1,0 +1,128 @@
+"""Sort orders: their checks, and the updates of a table's orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import UNSORTED, Draft, find_by_id
+from tidemill.iceberg.metadata.schema_updates import LAST_ADDED
+from tidemill.iceberg.metadata.schemas import Column
+from tidemill.iceberg.metadata.shapes import (
+    find_int,
+    get_field,
+    get_int,
+    get_object,
+    get_objects,
+    get_string,
+    shown,
+)
+from tidemill.iceberg.metadata.transforms import (
+    can_transform,
+    canonical_transform,
+    check_transform,
+    get_sources,
+    with_sources,
+)
+from tidemill.iceberg.model.entries import Document
+
+
+def check_order(order: Document, where: str) -> None:
+    order_id = find_int(order, "order-id", where)
+    fields = get_objects(order, "fields", where)
+    if not fields and order_id not in (None, 0):
+        raise InvalidMetadata(f"Unsorted order ID must be 0: {where}.order-id")
+    if fields and order_id == 0:
+        raise InvalidMetadata(f"Sort order ID 0 is reserved for unsorted order: {where}.order-id")
+    for at, field in enumerate(fields):
+        path = f"{where}.fields[{at}]"
+        check_transform(field, path)
+        get_sources(field, path)
+        if get_string(field, "direction", path).lower() not in ("asc", "desc"):
+            raise InvalidMetadata(f"Invalid sort direction: {path}: {shown(field['direction'])}")
+        if get_string(field, "null-order", path).lower() not in ("nulls-first", "nulls-last"):
+            raise InvalidMetadata(f"Unexpected null order: {path}: {shown(field['null-order'])}")
+
+
+def fresh_order(order: Document, fresh: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
+    """The order of a new table: its columns have the ids in `fresh` now."""
+    fields = []
+    for field in order["fields"]:
+        for source in get_sources(field, "write-order"):
+            if source not in fresh:
+                raise InvalidMetadata(f"Cannot find source column for sort field: {_shown(field)}")
+        fields.append(with_sources(_canonical(field), fresh, "write-order"))
+    result = {**order, "order-id": 1 if fields else 0, "fields": fields}
+    check_order_columns(result, columns)
+    return result
+
+
+def check_order_columns(order: Document, columns: Mapping[int, Column]) -> None:
+    """Every field has its columns, and they can go through its transform."""
+    for field in order["fields"]:
+        for source in get_sources(field, "sort-order"):
+            column = columns.get(source)
+            if column is None:
+                raise InvalidMetadata(f"Cannot find source column for sort field: {_shown(field)}")
+            if not column.is_primitive:
+                raise InvalidMetadata(f"Cannot sort by non-primitive source field: {column.kind}")
+            transform = canonical_transform(field["transform"])
+            if not can_transform(transform, column):
+                raise InvalidMetadata(f"Invalid source type {column.kind} for transform: {transform}")
+
+
+def check_add_order(update: Document, where: str) -> None:
+    path = f"{where}.sort-order"
+    check_order(get_object(get_field(update, "sort-order", where), path), path)
+
+
+def add_order(draft: Draft, update: Document) -> None:
+    """The id is given here; an order that is there already counts as added, so that a retry is no error."""
+    columns = draft.current_columns
+    if columns is None:
+        raise InvalidMetadata("Cannot add a sort order before a schema is added")
+    orders = draft.document["sort-orders"]
+    fields = [_canonical(field) for field in update["sort-order"]["fields"]]
+    order = {**update["sort-order"], "fields": fields}
+    check_order_columns(order, columns)
+    known = next(
+        (known for known in orders if [_canonical(field) for field in known["fields"]] == fields), None
+    )
+    if known is not None:
+        draft.last_order_id = known["order-id"]
+        return
+    next_id = max([0, *(known["order-id"] for known in orders)]) + 1
+    draft.last_order_id = next_id if fields else UNSORTED["order-id"]
+    draft.put("sort-orders", [*orders, {**order, "order-id": draft.last_order_id}])
+
+
+def check_set_default_order(update: Document, where: str) -> None:
+    get_int(update, "sort-order-id", where)
+
+
+def set_default_order(draft: Draft, update: Document) -> None:
+    order_id = update["sort-order-id"]
+    if order_id == LAST_ADDED:
+        if draft.last_order_id is None:
+            raise InvalidMetadata("Cannot set last added sort order: no sort order has been added")
+        order_id = draft.last_order_id
+    if find_by_id(draft.document["sort-orders"], "order-id", order_id) is None:
+        raise InvalidMetadata(f"Cannot set default sort order to unknown sort order: {order_id}")
+    if order_id != draft.document["default-sort-order-id"]:
+        draft.put("default-sort-order-id", order_id)
+        draft.has_new_shape = True
+
+
+def _canonical(field: Document) -> Document:
+    return {
+        **field,
+        "transform": canonical_transform(field["transform"]),
+        "direction": field["direction"].lower(),
+        "null-order": field["null-order"].lower(),
+    }
+
+
+def _shown(field: Document) -> str:
+    sources = ", ".join(str(source) for source in get_sources(field, "sort-order"))
+    nulls = field["null-order"].upper().replace("-", " ")
+    return f"{field['transform']}({sources}) {field['direction'].upper()} {nulls}"

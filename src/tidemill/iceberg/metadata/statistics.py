@@ -1,0 +1,70 @@
+"""Files of statistics, at most one of each kind for a snapshot."""
+
+from __future__ import annotations
+
+from tidemill.iceberg.metadata.drafts import Draft
+from tidemill.iceberg.metadata.shapes import (
+    get_field,
+    get_ints,
+    get_long,
+    get_object,
+    get_objects,
+    get_string,
+    get_strings,
+)
+from tidemill.iceberg.model.entries import Document
+
+
+def check_partition_statistics(file: Document, where: str) -> None:
+    get_long(file, "snapshot-id", where)
+    get_string(file, "statistics-path", where)
+    get_long(file, "file-size-in-bytes", where)
+
+
+def check_statistics(file: Document, where: str) -> None:
+    check_partition_statistics(file, where)
+    get_long(file, "file-footer-size-in-bytes", where)
+    for at, blob in enumerate(get_objects(file, "blob-metadata", where)):
+        path = f"{where}.blob-metadata[{at}]"
+        get_string(blob, "type", path)
+        get_long(blob, "snapshot-id", path)
+        get_long(blob, "sequence-number", path)
+        get_ints(blob, "fields", path)
+        if blob.get("properties") is not None:
+            get_strings(blob, "properties", path)
+
+
+def check_set_statistics(update: Document, where: str) -> None:
+    path = f"{where}.statistics"
+    check_statistics(get_object(get_field(update, "statistics", where), path), path)
+
+
+def set_statistics(draft: Draft, update: Document) -> None:
+    draft.statistics[update["statistics"]["snapshot-id"]] = [update["statistics"]]
+    draft.has_changed = True
+
+
+def check_set_partition_statistics(update: Document, where: str) -> None:
+    path = f"{where}.partition-statistics"
+    file = get_object(get_field(update, "partition-statistics", where), path)
+    check_partition_statistics(file, path)
+
+
+def set_partition_statistics(draft: Draft, update: Document) -> None:
+    file = update["partition-statistics"]
+    draft.partition_statistics[file["snapshot-id"]] = [file]
+    draft.has_changed = True
+
+
+def check_snapshot_id(update: Document, where: str) -> None:
+    get_long(update, "snapshot-id", where)
+
+
+def remove_statistics(draft: Draft, update: Document) -> None:
+    if draft.statistics.pop(update["snapshot-id"], None) is not None:
+        draft.has_changed = True
+
+
+def remove_partition_statistics(draft: Draft, update: Document) -> None:
+    if draft.partition_statistics.pop(update["snapshot-id"], None) is not None:
+        draft.has_changed = True

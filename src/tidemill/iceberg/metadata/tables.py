@@ -1,0 +1,185 @@
+"""Documents of tables: a new one, one after a commit, and the parts of them that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+from uuid import UUID, uuid4
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.drafts import Draft, empty_document, find_by_id, implied_refs, opened
+from tidemill.iceberg.metadata.identities import stripped
+from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, fresh_spec
+from tidemill.iceberg.metadata.properties import (
+    SUPPORTED_VERSION,
+    deletes_old_metadata,
+    new_properties,
+    previous_versions,
+    wanted_version,
+)
+from tidemill.iceberg.metadata.references import settle_log
+from tidemill.iceberg.metadata.schemas import check_version, fresh_schema, get_columns
+from tidemill.iceberg.metadata.shapes import (
+    check_depth,
+    get_object,
+    get_strings,
+    without_nulls,
+)
+from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns, fresh_order
+from tidemill.iceberg.metadata.table_documents import check_table
+from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS, UpdateKind, checked_updates
+from tidemill.iceberg.model.entries import Document, NewTable
+
+__all__ = ["changed_table", "check_table", "dropped_files", "new_table", "refs_only"]
+
+
+def new_table(new: NewTable, location: str, table_uuid: UUID, now_ms: int) -> Document:
+    """The document of a table that a client described; all ids in it are given anew."""
+    properties = get_strings({"properties": new.properties}, "properties", "table")
+    version = wanted_version(properties)
+    _check_description(new)
+    schema, fresh = fresh_schema(without_nulls(new.schema), count(1).__next__)
+    columns = get_columns(schema, "schema")
+    check_version(columns, version)
+    spec = fresh_spec(without_nulls(new.partition_spec or {"fields": []}), fresh, columns)
+    order = fresh_order(without_nulls(new.write_order or {"fields": []}), fresh, columns)
+    partition_ids = [field["field-id"] for field in spec["fields"]]
+    document = empty_document(version, now_ms)
+    document.update(
+        {
+            "table-uuid": str(table_uuid),
+            "location": stripped(location),
+            "last-column-id": len(fresh),
+            "schemas": [schema],
+            "partition-specs": [spec],
+            "last-partition-id": max([document["last-partition-id"], *partition_ids]),
+            "default-sort-order-id": order["order-id"],
+            "sort-orders": [order],
+            "properties": new_properties(properties, version, (column.name for column in columns.values())),
+        }
+    )
+    _mirror_for_v1(document)
+    return document
+
+
+def changed_table(
+    base: Document | None,
+    updates: Sequence[Document],
+    *,
+    default_location: str,
+    now_ms: int,
+    base_location: str | None,
+) -> Document:
+    """The document after the updates; `base` itself when they change nothing, and None to make a table."""
+    checked = checked_updates(updates)
+    if base is None:
+        draft = Draft(empty_document(_first_version(checked), now_ms), now_ms, is_new=True)
+    else:
+        # Time does not go back, whatever a clock says: readers refuse logs that are not in order.
+        draft = Draft(opened(base), max(now_ms, base["last-updated-ms"]), is_new=False)
+    for kind, update in checked:
+        kind.apply(draft, update)
+    if base is not None and not draft.has_changed:
+        return base
+    if base is None:
+        _complete(draft, default_location)
+    else:
+        _log_base(draft, base, base_location)
+    _finish(draft)
+    return draft.document
+
+
+def dropped_files(base: Document, changed: Document) -> Sequence[str]:
+    """Metadata files that fell out of the log, if the table wants them to be removed."""
+    if not deletes_old_metadata(changed.get("properties") or {}):
+        return ()
+    kept = {entry["metadata-file"] for entry in changed.get("metadata-log") or ()}
+    log = base.get("metadata-log") or ()
+    return [entry["metadata-file"] for entry in log if entry["metadata-file"] not in kept]
+
+
+def refs_only(metadata: Document) -> Document:
+    """Without the snapshots that no branch or tag points at."""
+    wanted = {ref["snapshot-id"] for ref in implied_refs(metadata).values()}
+    snapshots = metadata.get("snapshots") or []
+    kept = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] in wanted]
+    return metadata if len(kept) == len(snapshots) else {**metadata, "snapshots": kept}
+
+
+def _check_description(new: NewTable) -> None:
+    parts: dict[str, Any] = {
+        "schema": new.schema,
+        "partition-spec": new.partition_spec,
+        "write-order": new.write_order,
+    }
+    for name, part in parts.items():
+        if part is not None or name == "schema":
+            check_depth(get_object(part, name), name)
+    get_columns(new.schema, "schema")
+    if new.partition_spec is not None:
+        check_spec(new.partition_spec, "partition-spec")
+    if new.write_order is not None:
+        check_order(new.write_order, "write-order")
+
+
+def _first_version(updates: Sequence[tuple[UpdateKind, Document]]) -> int:
+    """A table that a commit makes has the version of its first upgrade from the start."""
+    upgrade = UPDATE_KINDS["upgrade-format-version"]
+    version = next((update["format-version"] for kind, update in updates if kind is upgrade), 2)
+    if not 1 <= version <= SUPPORTED_VERSION:
+        raise InvalidMetadata(f"Unsupported format version: v{version} (supported: v{SUPPORTED_VERSION})")
+    return int(version)
+
+
+def _complete(draft: Draft, default_location: str) -> None:
+    """What a commit that makes a table may leave to the catalog."""
+    document = draft.document
+    if document["table-uuid"] is None:
+        document["table-uuid"] = str(uuid4())
+    if document["location"] is None:
+        document["location"] = stripped(default_location)
+    draft.has_new_shape = True
+
+
+def _log_base(draft: Draft, base: Document, base_location: str | None) -> None:
+    """The file of the base is history now."""
+    document = draft.document
+    document["last-updated-ms"] = draft.now_ms
+    kept = previous_versions(document["properties"])
+    if base_location is not None:
+        entry = {"timestamp-ms": base["last-updated-ms"], "metadata-file": base_location}
+        document["metadata-log"] = [*document["metadata-log"], entry][-kept:]
+
+
+def _finish(draft: Draft) -> None:
+    draft.write_back()
+    settle_log(draft)
+    if draft.has_new_shape:
+        _check_shape(draft)
+    _mirror_for_v1(draft.document)
+
+
+def _check_shape(draft: Draft) -> None:
+    """The default spec and order have to fit the current schema."""
+    document = draft.document
+    columns = draft.current_columns
+    if columns is None:
+        raise InvalidMetadata(f"Cannot find schema with current-schema-id={document['current-schema-id']}")
+    spec = find_by_id(document["partition-specs"], "spec-id", document["default-spec-id"])
+    if spec is None:
+        raise InvalidMetadata("Partition specs cannot be null or empty")
+    order = find_by_id(document["sort-orders"], "order-id", document["default-sort-order-id"])
+    if order is None:
+        raise InvalidMetadata("Sort orders cannot be null or empty")
+    check_spec_columns(spec, columns)
+    check_order_columns(order, columns)
+
+
+def _mirror_for_v1(document: Document) -> None:
+    """Readers from before there were lists of schemas and specs look for the current ones alone."""
+    if document["format-version"] == 1:
+        schemas, specs = document["schemas"], document["partition-specs"]
+        document["schema"] = find_by_id(schemas, "schema-id", document["current-schema-id"])
+        spec = find_by_id(specs, "spec-id", document["default-spec-id"])
+        document["partition-spec"] = None if spec is None else spec["fields"]

@@ -1,0 +1,164 @@
+"""The next state of a view while the updates of one commit are applied to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
+
+from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.schemas import same_schema, stored_schema
+from tidemill.iceberg.metadata.view_versions import dialects_of, same_version
+from tidemill.iceberg.model.entries import Document
+
+LAST_ADDED: Final = -1
+HISTORY_SIZE: Final = "version.history.num-entries"
+DEFAULT_HISTORY_SIZE: Final = 10
+DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
+MAX_INT: Final = 2**31 - 1
+INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+class ViewDraft:
+    """Shares what does not change with the base, and never writes to it."""
+
+    def __init__(self, base: Document, now_ms: int) -> None:
+        self._base = base
+        self._now_ms = now_ms
+        self._document = dict(base)
+        self._properties: dict[str, str] = dict(base.get("properties") or {})
+        self._schemas: list[Document] = list(base["schemas"])
+        self._versions: dict[int, Document] = {each["version-id"]: each for each in base["versions"]}
+        self._current: int = base["current-version-id"]
+        self._entry: Document | None = None
+        self._added: set[int] = set()
+        self._last_schema: int | None = None
+        self._last_version: int | None = None
+        self._is_changed = False
+
+    def assign_uuid(self, uuid: str) -> None:
+        if uuid.lower() != self._base["view-uuid"].lower():
+            raise InvalidMetadata("Cannot reassign uuid")
+
+    def upgrade_format(self, wanted: int) -> None:
+        present: int = self._base["format-version"]
+        if wanted < present:
+            raise InvalidMetadata(f"Cannot downgrade v{present} view to v{wanted}")
+        if wanted > present:
+            raise InvalidMetadata(f"Unsupported format version: {wanted}")
+
+    def set_location(self, location: str) -> None:
+        if location != self._document["location"]:
+            self._document["location"] = location
+            self._is_changed = True
+
+    def set_properties(self, updates: Mapping[str, str]) -> None:
+        self._properties.update(updates)
+        self._is_changed = self._is_changed or bool(updates)
+
+    def remove_properties(self, removals: Sequence[str]) -> None:
+        for key in removals:
+            self._properties.pop(key, None)
+        self._is_changed = self._is_changed or bool(removals)
+
+    def add_schema(self, schema: Document) -> None:
+        """One that is there already counts as last added, too: a commit may come twice."""
+        same = next((each["schema-id"] for each in self._schemas if same_schema(each, schema)), None)
+        if same is None:
+            same = _next_id([each["schema-id"] for each in self._schemas], 0, "schema-id")
+            self._schemas.append(stored_schema(schema, same))
+            self._is_changed = True
+        self._last_schema = same
+
+    def add_version(self, version: Document) -> None:
+        resolved = {**version, "schema-id": self._known_schema(version["schema-id"])}
+        same = next((known for known, each in self._versions.items() if same_version(each, resolved)), None)
+        if same is None:
+            same = _next_id(list(self._versions), version["version-id"], "version-id")
+            self._versions[same] = {**resolved, "version-id": same}
+            self._added.add(same)
+            self._is_changed = True
+        self._last_version = same
+
+    def set_current_version(self, version_id: int) -> None:
+        if version_id == LAST_ADDED:
+            if self._last_version is None:
+                raise InvalidMetadata("Cannot set last version id: no current version id has been set")
+            version_id = self._last_version
+        if version_id == self._current:
+            return
+        if version_id not in self._versions:
+            raise InvalidMetadata(f"Cannot set current version to unknown version: {version_id}")
+        # An old version comes back now, and not at the time when it was made.
+        is_new = version_id in self._added
+        moment = self._versions[version_id]["timestamp-ms"] if is_new else self._now_ms
+        self._entry = {"timestamp-ms": moment, "version-id": version_id}
+        self._current = version_id
+        self._is_changed = True
+
+    def finished(self) -> Document:
+        """The base itself when nothing has changed."""
+        if not self._is_changed:
+            return self._base
+        self._check_dialects()
+        retained = self._retained(history_size(self._properties))
+        self._document["current-version-id"] = self._current
+        self._document["schemas"] = self._schemas
+        self._document["versions"] = [self._versions[each] for each in self._versions if each in retained]
+        self._document["version-log"] = self._log(retained)
+        self._document.pop("properties", None)
+        return self._document | ({"properties": self._properties} if self._properties else {})
+
+    def _known_schema(self, schema_id: int) -> int:
+        if schema_id == LAST_ADDED:
+            if self._last_schema is None:
+                raise InvalidMetadata("Cannot set last added schema: no schema has been added")
+            return self._last_schema
+        if all(each["schema-id"] != schema_id for each in self._schemas):
+            raise InvalidMetadata(f"Cannot add version with unknown schema: {schema_id}")
+        return schema_id
+
+    def _check_dialects(self) -> None:
+        if self._properties.get(DROP_DIALECT_ALLOWED, "").lower() == "true":
+            return
+        before = dialects_of(self._versions[self._base["current-version-id"]])
+        after = dialects_of(self._versions[self._current])
+        if not before <= after:
+            raise InvalidMetadata(
+                f"Cannot replace view due to loss of view dialects ({DROP_DIALECT_ALLOWED}=false):\n"
+                f"Previous dialects: [{', '.join(sorted(before))}]\n"
+                f"New dialects: [{', '.join(sorted(after))}]"
+            )
+
+    def _retained(self, size: int) -> Set[int]:
+        """The latest, with the current one and all that were added now among them."""
+        needed = self._added | {self._current}
+        others = sorted(self._versions.keys() - needed, reverse=True)
+        return needed | set(others[: max(size - len(needed), 0)])
+
+    def _log(self, retained: Set[int]) -> list[Document]:
+        log: list[Document] = list(self._base["version-log"])
+        if self._entry is not None:
+            log.append(self._entry)
+        if len(retained) == len(self._versions):
+            return log
+        # What led to a version that is gone cannot be told any more.
+        gone = (place for place, entry in enumerate(log) if entry["version-id"] not in retained)
+        return log[max(gone, default=-1) + 1 :]
+
+
+def history_size(properties: Mapping[str, str]) -> int:
+    """How many versions to keep; readers check it again, so that a wrong one makes a view unreadable."""
+    given = properties.get(HISTORY_SIZE, str(DEFAULT_HISTORY_SIZE))
+    if INTEGER.fullmatch(given) is None or abs(int(given)) > MAX_INT:
+        raise InvalidMetadata(f"{HISTORY_SIZE} must be a number but was {given!r:.100}")
+    if int(given) <= 0:
+        raise InvalidMetadata(f"{HISTORY_SIZE} must be positive but was {int(given)}")
+    return int(given)
+
+
+def _next_id(taken: Sequence[int], wanted: int, field: str) -> int:
+    found = max(wanted, max(taken, default=-1) + 1)
+    if found > MAX_INT:
+        raise InvalidMetadata(f"{field}: there is none left after {MAX_INT}")
+    return found

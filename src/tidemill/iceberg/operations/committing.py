@@ -1,0 +1,157 @@
+"""From a state to the next: files first, then one transaction; from the start when somebody was faster."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Final
+
+import structlog
+
+from tidemill.catalog.errors import LocationInUse
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.ports import CatalogTransaction
+from tidemill.errors import Unavailable
+from tidemill.iceberg.errors import CommitConflict, NameTaken
+from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.model.entries import Document, Entry
+from tidemill.iceberg.operations.names import refuse_lance
+from tidemill.iceberg.operations.removals import FileRemoval
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
+
+ATTEMPTS: Final = 40
+FIRST_PAUSE_SECONDS: Final = 0.002
+LONGEST_PAUSE_SECONDS: Final = 0.2
+LOCKS: Final = 256
+
+log = structlog.get_logger("tidemill.iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of one table or view: `after` is still without its file; no document means no change.
+
+    `obsolete` are files that nobody needs once it is done.
+    """
+
+    before: Entry | None
+    after: Entry
+    document: Document | None
+    obsolete: Sequence[str] = ()
+
+
+class _Overtaken(Exception):
+    """The state a step began from is gone."""
+
+
+class Committer:
+    def __init__(self, store: IcebergStore, files: MetadataFiles) -> None:
+        self._store = store
+        self._files = files
+        self._removal = FileRemoval(store, files)
+        # Threads of one process would otherwise race each other again and again for the same table.
+        self._locks = [Lock() for _ in range(LOCKS)]
+
+    def commit(
+        self,
+        idents: Sequence[TableIdent],
+        plan: Callable[[], Sequence[Step]],
+        also: Callable[[CatalogTransaction, Sequence[Entry]], None],
+    ) -> Sequence[Entry]:
+        """`plan` looks at the present state and is asked again when that has changed meanwhile.
+
+        Raises what it raises, and CommitConflict when others were faster every time.
+        """
+        with ExitStack() as turns:
+            for number in sorted({hash(ident) % LOCKS for ident in idents}):
+                turns.enter_context(self._locks[number])
+            for attempt in range(ATTEMPTS):
+                steps = plan()
+                try:
+                    return self._carry_out(steps, also)
+                except _Overtaken:
+                    _pause(attempt)
+        named = ", ".join(map(str, idents))
+        raise CommitConflict(f"Cannot commit {named}: other commits were faster {ATTEMPTS} times; try again")
+
+    def _carry_out(
+        self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
+    ) -> Sequence[Entry]:
+        written: list[str] = []
+        try:
+            done = [self._with_file(step, written) for step in steps]
+            with self._store.transaction() as tx:
+                also(tx, [step.after for step in done])
+                # Others hold a place before they hold a table; whoever did it the other way round would
+                # wait for somebody who waits.
+                _check_places(tx, done)
+                for step in sorted(done, key=lambda step: step.after.entry_id):
+                    _apply(tx, step)
+        except Unavailable:
+            # Whether it was done is not known; a file that nobody names does no harm.
+            raise
+        except BaseException:
+            with _tidying():
+                for file in written:
+                    self._files.remove(file)
+            raise
+        with _tidying():
+            self._removal.remove_all(file for step in steps for file in step.obsolete)
+        return [step.after for step in done]
+
+    def _with_file(self, step: Step, written: list[str]) -> Step:
+        if step.document is None:
+            return step
+        self._check_directory(step, step.document)
+        previous = None if step.before is None else step.before.metadata_location
+        made = self._files.write(step.document, step.after.kind, previous)
+        written.append(made.location)
+        return replace(step, after=replace(step.after, metadata_location=made.location, metadata=made.data))
+
+    def _check_directory(self, step: Step, document: Document) -> None:
+        """Raises LocationInUse; afterwards there would be a file, or a directory, in a Lance table."""
+        directory = self._files.directory_of(document)
+        has_place = step.before is not None and step.before.place == step.after.place
+        if has_place and directory.startswith(f"{step.after.place}/"):
+            return
+        with self._store.reading() as tx:
+            refuse_lance(tx, directory)
+
+
+@contextmanager
+def _tidying() -> Iterator[None]:
+    """What is decided stays so: a file too many does no harm."""
+    try:
+        yield
+    except (Unavailable, OSError) as error:
+        log.warning("files that nobody needs were not removed", problem=str(error))
+
+
+def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
+    for step in steps:
+        is_placed_anew = step.before is None or step.before.place != step.after.place
+        if is_placed_anew and tx.iceberg.is_place_taken(step.after):
+            raise LocationInUse(step.after.place)
+
+
+def _apply(tx: IcebergTransaction, step: Step) -> None:
+    """Raises _Overtaken."""
+    if step.document is None:
+        return
+    if step.before is not None:
+        if not tx.iceberg.swap(step.before, step.after):
+            raise _Overtaken
+        return
+    try:
+        tx.iceberg.add(step.after)
+    except NameTaken as error:
+        raise _Overtaken from error
+
+
+def _pause(attempt: int) -> None:
+    longest = min(FIRST_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS)
+    time.sleep(random.uniform(0, longest))

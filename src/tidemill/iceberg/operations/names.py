@@ -1,0 +1,108 @@
+"""What is the same for names of tables and of views: looking them up, moving them, taking them away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tidemill.catalog.errors import LocationInUse
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Page
+from tidemill.catalog.ports import Authorizer
+from tidemill.errors import TidemillError
+from tidemill.iceberg.errors import CommitConflict, NameTaken
+from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
+from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
+
+
+class EntryNames:
+    """Of one kind; `missing` is the error that tells of a name that is not one of these."""
+
+    def __init__(
+        self,
+        store: IcebergStore,
+        authorizer: Authorizer,
+        kind: EntryKind,
+        missing: Callable[[TableIdent], TidemillError],
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._kind = kind
+        self._missing = missing
+
+    def get(self, caller: Caller, ident: TableIdent) -> Entry:
+        self._authorizer.require(caller, Permission.READ, ident)
+        with self._store.reading() as tx:
+            return self.found(tx, ident)
+
+    def found(self, tx: IcebergTransaction, ident: TableIdent) -> Entry:
+        entry = tx.iceberg.find(ident, self._kind)
+        if entry is None:
+            raise self._missing(ident)
+        return entry
+
+    def check_exists(self, caller: Caller, ident: TableIdent) -> None:
+        self._authorizer.require(caller, Permission.READ, ident)
+        with self._store.reading() as tx:
+            if not tx.iceberg.exists(ident, self._kind):
+                raise self._missing(ident)
+
+    def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
+        self._authorizer.require(caller, Permission.READ, namespace)
+        with self._store.reading() as tx:
+            return tx.iceberg.list_names(namespace, self._kind, page)
+
+    def put(self, entry: Entry, existing: Entry | None, also: Also[Entry]) -> Entry:
+        """Adds the entry, or puts it in the place of the one there is."""
+        after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
+        with self._store.transaction() as tx:
+            also(tx, after)
+            if tx.iceberg.is_place_taken(after):
+                raise LocationInUse(after.place)
+            if existing is None:
+                tx.iceberg.add(after)
+            elif not tx.iceberg.swap(existing, after):
+                raise CommitConflict(f"Cannot overwrite {entry.ident}: it was changed meanwhile; try again")
+        return after
+
+    def remove(self, ident: TableIdent, also: Also[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
+        """Takes the name away; files that are to be removed are noted in the same transaction."""
+        with self._store.transaction() as tx:
+            entry = tx.iceberg.lock(ident, self._kind)
+            if entry is None:
+                raise self._missing(ident)
+            also(tx, entry)
+            if purge is Purge.REMOVE_FILES:
+                tx.purges.add(entry)
+            tx.iceberg.remove(entry.entry_id)
+        return entry
+
+    def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
+        """Raises RenameTargetTaken, NamespaceNotFound."""
+        self._authorizer.require(caller, Permission.MANAGE, source)
+        self._authorizer.require(caller, Permission.WRITE, target)
+        with self._store.transaction() as tx:
+            also(tx, None)
+            entry = self.found(tx, source)
+            if source != target and not tx.iceberg.rename(entry, target):
+                raise self._missing(source)
+
+
+def now_ms(tx: IcebergTransaction) -> int:
+    return int(tx.now().timestamp() * 1000)
+
+
+def refuse_taken(tx: IcebergTransaction, entry: Entry) -> None:
+    """Raises NameTaken, NamespaceNotFound: what adding the entry would raise, before files are written."""
+    holder = tx.iceberg.find_holder(entry.ident)
+    if holder is not None:
+        raise NameTaken(entry.ident, entry.kind, holder)
+    if not entry.ident.namespace.is_root:
+        tx.namespaces.get(entry.ident.namespace)
+
+
+def refuse_lance(tx: IcebergTransaction, place: str) -> None:
+    """Raises LocationInUse: before anything is written there, and before anybody else is held back."""
+    if tx.iceberg.is_in_lance_table(place):
+        raise LocationInUse(place)

@@ -1,0 +1,105 @@
+"""What callers can do with Iceberg views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Page
+from tidemill.catalog.ports import Authorizer
+from tidemill.iceberg.errors import IcebergViewNotFound
+from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.metadata.requirements import check_view_requirements
+from tidemill.iceberg.metadata.views import changed_view, check_updates, check_view, new_view
+from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
+from tidemill.iceberg.operations.committing import Committer, Step
+from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_taken
+from tidemill.iceberg.operations.places import EntryPlaces
+from tidemill.iceberg.ports import Also, IcebergStore
+
+
+class IcebergViewOperations:
+    def __init__(
+        self,
+        store: IcebergStore,
+        authorizer: Authorizer,
+        files: MetadataFiles,
+        places: EntryPlaces,
+        committer: Committer,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+        self._places = places
+        self._committer = committer
+        self._names = EntryNames(store, authorizer, EntryKind.VIEW, IcebergViewNotFound)
+
+    def create(self, caller: Caller, ident: TableIdent, new: NewView, also: Also[Entry]) -> Entry:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        entry_id, own = self._places.new()
+        location = own if new.location is None else new.location.rstrip("/")
+        entry = Entry(entry_id, ident, EntryKind.VIEW, self._places.checked(location), "", b"")
+
+        def plan() -> Sequence[Step]:
+            with self._store.reading() as tx:
+                refuse_taken(tx, entry)
+                return [Step(None, entry, new_view(new, location, entry_id, now_ms(tx)))]
+
+        [made] = self._committer.commit([ident], plan, lambda tx, entries: also(tx, entries[0]))
+        return made
+
+    def load(self, caller: Caller, ident: TableIdent) -> Entry:
+        return self._names.get(caller, ident)
+
+    def check_exists(self, caller: Caller, ident: TableIdent) -> None:
+        self._names.check_exists(caller, ident)
+
+    def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
+        return self._names.list_in(caller, namespace, page)
+
+    def replace(self, caller: Caller, change: Change, also: Also[Entry]) -> Entry:
+        """The last writer wins: only the view's identity can be required, and updates fit any state of it."""
+        self._authorizer.require(caller, Permission.WRITE, change.ident)
+        # Before anything that a client would take for a reason to try the same again.
+        check_updates(change.updates)
+
+        def plan() -> Sequence[Step]:
+            with self._store.reading() as tx:
+                before = self._names.found(tx, change.ident)
+                at = now_ms(tx)
+            base = orjson.loads(before.metadata)
+            check_view_requirements(base, change.requirements)
+            document = changed_view(base, change.updates, at)
+            if document is base:
+                return [Step(before, before, None)]
+            if document["location"] == base["location"]:
+                return [Step(before, before, document)]
+            return [Step(before, replace(before, place=self._places.checked(document["location"])), document)]
+
+        [done] = self._committer.commit([change.ident], plan, lambda tx, entries: also(tx, entries[0]))
+        return done
+
+    def register(self, caller: Caller, ident: TableIdent, metadata_location: str, also: Also[Entry]) -> Entry:
+        """Gives a name to a view whose metadata is in storage already."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        entry_id, _ = self._places.new()
+        entry = Entry(entry_id, ident, EntryKind.VIEW, "", metadata_location, b"")
+        with self._store.reading() as tx:
+            refuse_taken(tx, entry)
+        data = self._files.read(metadata_location)
+        document = orjson.loads(data)
+        check_view(document)
+        entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
+        return self._names.put(entry, None, also)
+
+    def drop(self, caller: Caller, ident: TableIdent, also: Also[None]) -> None:
+        """Its metadata stays in storage, where it can be registered again."""
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        self._names.remove(ident, lambda tx, _: also(tx, None))
+
+    def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
+        self._names.rename(caller, source, target, also)

@@ -1,0 +1,54 @@
+"""Filters as pyiceberg can bind them: it takes no text for the bytes that clients spell in hexadecimal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyiceberg.expressions import And, BooleanExpression, LiteralPredicate, Not, Or, Reference, SetPredicate
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, FixedType
+
+from tidemill.errors import InvalidInput
+from tidemill.iceberg.planning.requests import ScanRequest
+
+UNBINDABLE: Final = (ValueError, TypeError, ArithmeticError, LookupError)
+
+
+def fitted_filter(schema: Schema, request: ScanRequest) -> BooleanExpression:
+    """Raises InvalidInput when the filter names fields or values that the schema has no place for."""
+    try:
+        expression = _fitted(request.filter, schema, request)
+        bind(schema, expression, request.is_case_sensitive)
+    except UNBINDABLE as error:
+        raise InvalidInput("filter", str(error)[:500]) from error
+    return expression
+
+
+def _fitted(expression: BooleanExpression, schema: Schema, request: ScanRequest) -> BooleanExpression:
+    match expression:
+        case Not():
+            return Not(_fitted(expression.child, schema, request))
+        case And():
+            return And(_fitted(expression.left, schema, request), _fitted(expression.right, schema, request))
+        case Or():
+            return Or(_fitted(expression.left, schema, request), _fitted(expression.right, schema, request))
+        case LiteralPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):
+            return type(expression)(expression.term, _bytes(expression.literal.value))
+        case SetPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):
+            return type(expression)(
+                expression.term, [_bytes(literal.value) for literal in expression.literals]
+            )
+        case _:
+            return expression
+
+
+def _has_bytes(term: object, schema: Schema, request: ScanRequest) -> bool:
+    if not isinstance(term, Reference):
+        return False
+    kind = schema.find_field(term.name, request.is_case_sensitive).field_type
+    return isinstance(kind, BinaryType | FixedType)
+
+
+def _bytes(value: object) -> object:
+    return bytes.fromhex(value) if isinstance(value, str) else value

@@ -1,0 +1,238 @@
+"""Planning scans: from a table's metadata and a filter to the files that a reader has to open."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from threading import Lock
+from typing import Final
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import ManifestGroupPlanner
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Operation, ancestors_between_ids
+from pyiceberg.types import IcebergType, UnknownType
+
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.iceberg.errors import MetadataFileNotFound
+from tidemill.iceberg.planning.deletes import DeleteFiles
+from tidemill.iceberg.planning.fitting import fitted_filter
+from tidemill.iceberg.planning.manifests import read_manifests
+from tidemill.iceberg.planning.requests import ScanRequest, pinned
+
+BATCH: Final = 1000
+"""So many tasks are answered at once; plans that are longer are kept for those who ask for the rest."""
+MOST_KEPT_PLANS: Final = 8
+# What pyiceberg raises for metadata it does not know, and for manifests that are none.
+UNREADABLE: Final = (
+    ValidationError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    NotImplementedError,
+    # Its Avro decoder, for lengths that cannot be.
+    SystemError,
+    MemoryError,
+    struct.error,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A data file, the delete files to apply to it, and what is left of the filter for its rows."""
+
+    data_file: DataFile
+    deletes: tuple[DataFile, ...]
+    residual: BooleanExpression
+
+    @property
+    def sure_rows(self) -> int:
+        """How many rows it yields at least."""
+        return self.data_file.record_count if not self.deletes and self.residual == AlwaysTrue() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All tasks of a scan, always in the same order; `request` is pinned to the state it was made for."""
+
+    request: ScanRequest
+    tasks: Sequence[FileTask]
+    schema: Schema
+    partition_types: Mapping[int, tuple[IcebergType, ...]]
+
+
+class ScanPlanner:
+    """Reads manifests through `io`, which has to refuse what no table may name."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
+
+    def plan(self, metadata_location: str, metadata: bytes, request: ScanRequest) -> Plan:
+        """Raises InvalidInput for what the table has not got, Unsupported for tables it cannot read."""
+        digest = hashlib.sha256(metadata).digest()
+        if (kept := self._find((digest, repr(request)))) is not None:
+            return kept
+        with _reading(metadata_location):
+            table = TableMetadataUtil.parse_raw(metadata.decode())
+        exact = pinned(table, request)
+        table = table.model_copy(update={"current_schema_id": exact.schema_id})
+        scanned = replace(exact, filter=fitted_filter(table.schema(), exact))
+        with _reading(metadata_location):
+            tasks = sorted(self._tasks(table, scanned), key=lambda task: task.data_file.file_path)
+            plan = Plan(
+                exact, _enough(tasks, exact.min_rows_requested), table.schema(), _partition_types(table)
+            )
+        if len(plan.tasks) > BATCH:
+            self._keep((digest, repr(exact)), plan)
+        return plan
+
+    def _tasks(self, table: TableMetadata, request: ScanRequest) -> Iterator[FileTask]:
+        scan = ManifestGroupPlanner(table, self._io, request.filter, request.is_case_sensitive)
+        residuals = _Residuals(table, request)
+        if request.is_incremental:
+            for entry in self._appended(table, scan, request):
+                yield FileTask(entry.data_file, (), residuals.of(entry.data_file))
+            return
+        snapshot = table.snapshot_by_id(request.snapshot_id or 0)
+        manifests = [] if snapshot is None else read_manifests(self._io, snapshot.manifest_list)
+        data, deletes = [], DeleteFiles(table.specs())
+        for entry in _entries(scan, manifests):
+            if entry.data_file.content == DataFileContent.DATA:
+                data.append(entry)
+            else:
+                deletes.add(entry)
+        for entry in data:
+            yield FileTask(entry.data_file, deletes.of(entry), residuals.of(entry.data_file))
+
+    def _appended(
+        self, table: TableMetadata, scan: ManifestGroupPlanner, request: ScanRequest
+    ) -> Iterator[ManifestEntry]:
+        """The files that snapshots of appends added; what others did between them is not part of it."""
+        appends = {
+            snapshot.snapshot_id: snapshot
+            for snapshot in ancestors_between_ids(
+                request.start_snapshot_id, request.end_snapshot_id or 0, table
+            )
+            if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+        }
+        manifests = {
+            manifest.manifest_path: manifest
+            for snapshot in appends.values()
+            for manifest in read_manifests(self._io, snapshot.manifest_list)
+            if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in appends
+        }
+        for entry in _entries(scan, manifests.values()):
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in appends:
+                yield entry
+
+    def _find(self, key: tuple[bytes, str]) -> Plan | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: tuple[bytes, str], plan: Plan) -> None:
+        with self._lock:
+            self._kept[key] = plan
+            while len(self._kept) > MOST_KEPT_PLANS:
+                self._kept.popitem(last=False)
+
+
+class _Residuals:
+    """What a partition leaves of the filter; one evaluator for each way of partitioning."""
+
+    def __init__(self, table: TableMetadata, request: ScanRequest) -> None:
+        self._table = table
+        self._request = request
+        self._evaluators: dict[int, ResidualEvaluator] = {}
+
+    def of(self, file: DataFile) -> BooleanExpression:
+        if self._request.filter == AlwaysTrue():
+            return self._request.filter
+        if file.spec_id not in self._evaluators:
+            self._evaluators[file.spec_id] = residual_evaluator_of(
+                spec=self._table.specs()[file.spec_id],
+                expr=self._request.filter,
+                case_sensitive=self._request.is_case_sensitive,
+                schema=self._table.schema(),
+            )
+        try:
+            return self._evaluators[file.spec_id].residual_for(file.partition)
+        except TypeError:
+            # pyiceberg compares the nulls of partitions with values; the whole filter is never wrong.
+            return self._request.filter
+
+
+def _entries(scan: ManifestGroupPlanner, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+    return chain.from_iterable(scan.plan_manifest_entries(manifests))
+
+
+def _enough(tasks: Sequence[FileTask], wanted_rows: int | None) -> Sequence[FileTask]:
+    """The first of them that have as many rows for sure; all of them if that is not to be known."""
+    if wanted_rows is None:
+        return tasks
+    rows = 0
+    for count, task in enumerate(tasks, start=1):
+        rows += task.sure_rows
+        if rows >= wanted_rows:
+            return tasks[:count]
+    return tasks
+
+
+def _partition_types(table: TableMetadata) -> Mapping[int, tuple[IcebergType, ...]]:
+    """The types of partition values; the columns they come from may be gone from the schema."""
+    fields = {
+        field_id: found
+        for schema in [*table.schemas, table.schema()]
+        for field_id, found in schema._lazy_id_to_field.items()
+    }
+    return {
+        spec_id: tuple(
+            part.transform.result_type(fields[part.source_id].field_type)
+            if part.source_id in fields
+            else UnknownType()
+            for part in spec.fields
+        )
+        for spec_id, spec in table.specs().items()
+    }
+
+
+@contextmanager
+def _reading(metadata_location: str) -> Iterator[None]:
+    """For what metadata and manifests can be: they are made by clients."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MetadataFileNotFound(str(error.filename or error)) from error
+    except InvalidInput as error:
+        raise Unsupported(
+            f"The scan cannot be planned here, plan it in the client: a manifest's {error}"
+        ) from error
+    except UNREADABLE as error:
+        problem = str(error).split("\n", maxsplit=1)[0][:300]
+        raise Unsupported(
+            f"The scan cannot be planned here, plan it in the client: {metadata_location} or one of its "
+            f"manifests is not readable ({type(error).__name__}: {problem})"
+        ) from error

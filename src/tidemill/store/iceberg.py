@@ -1,0 +1,228 @@
+"""Iceberg tables and views as rows beside those that have their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    LargeBinary,
+    Row,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from tidemill.catalog.errors import NamespaceNotFound
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.tables import Page
+from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
+from tidemill.iceberg.model.entries import Entry, EntryKind, Holder
+from tidemill.store.columns import MAX_BIGINT
+from tidemill.store.faults import is_foreign_key_violation, refusable
+from tidemill.store.paths import find_namespace_id, get_namespace_id, place, place_values
+from tidemill.store.prepared import Prepared
+from tidemill.store.schema import iceberg_entries, tables
+from tidemill.store.tables import IS_LANCE, is_place_taken, places_above
+
+HOLDERS: Final = {holder.value: holder for holder in Holder}
+ENTRIES: Final[Select[Any]] = select(
+    tables.c.table_id, tables.c.location, iceberg_entries.c.metadata_location, iceberg_entries.c.metadata
+).join(iceberg_entries, iceberg_entries.c.table_id == tables.c.table_id)
+SWAP: Final = Prepared(
+    update(iceberg_entries)
+    .where(
+        iceberg_entries.c.table_id == bindparam("of_entry", type_=Uuid),
+        iceberg_entries.c.metadata_location == bindparam("was_at", type_=Text),
+    )
+    .values(
+        metadata_location=bindparam("is_at", type_=Text), metadata=bindparam("document", type_=LargeBinary)
+    )
+)
+
+
+class SqlIcebergRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, entry: Entry) -> None:
+        named = {
+            "table_id": entry.entry_id,
+            "namespace_id": get_namespace_id(self._connection, entry.ident.namespace),
+            "name": entry.ident.name,
+            "location": entry.place,
+            "kind": entry.kind.value,
+            "properties": {},
+        }
+        state = {
+            "table_id": entry.entry_id,
+            "metadata_location": entry.metadata_location,
+            "metadata": entry.metadata,
+        }
+        try:
+            with refusable(self._connection):
+                self._connection.execute(insert(tables).values(named))
+        except IntegrityError as error:
+            if is_foreign_key_violation(error):
+                raise NamespaceNotFound(entry.ident.namespace) from error
+            holder = self._holder_in_the_way(entry.ident, entry.kind)
+            raise NameTaken(entry.ident, entry.kind, holder) from error
+        self._connection.execute(insert(iceberg_entries).values(state))
+
+    def find(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
+        row = _find_statement(_depth(ident)).first(self._connection, _values(ident, kind))
+        return None if row is None else _entry(row, ident, kind)
+
+    def lock(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
+        # By the namespace's id: joined to the namespaces, the statement would lock them as well.
+        query = ENTRIES.where(
+            tables.c.namespace_id == find_namespace_id(self._connection, ident.namespace),
+            tables.c.name == ident.name,
+            tables.c.kind == kind.value,
+        ).with_for_update()
+        row = self._connection.execute(query).first()
+        return None if row is None else _entry(row, ident, kind)
+
+    def exists(self, ident: TableIdent, kind: EntryKind) -> bool:
+        found = _exists_statement(_depth(ident)).first(self._connection, _values(ident, kind))
+        return found is not None
+
+    def find_holder(self, ident: TableIdent) -> Holder | None:
+        values = {**place_values(ident.namespace), "entry_name": ident.name}
+        row = _holder_statement(_depth(ident)).first(self._connection, values)
+        return None if row is None else HOLDERS.get(row.kind, Holder.LANCE)
+
+    def list_names(self, path: NamespacePath, kind: EntryKind, page: Page) -> Sequence[str]:
+        values = {
+            **place_values(path),
+            "entry_kind": kind.value,
+            "after": page.after or "",
+            "count": MAX_BIGINT if page.limit is None else page.limit,
+        }
+        rows = _names_statement(len(path.levels)).all(self._connection, values)
+        if not rows:
+            get_namespace_id(self._connection, path)
+        return [row.name for row in rows]
+
+    def swap(self, before: Entry, after: Entry) -> bool:
+        moves = after.place != before.place
+        named = tables.c.table_id == before.entry_id
+        if moves:
+            # Before its state, as removing locks them.
+            self._connection.execute(select(tables.c.table_id).where(named).with_for_update(key_share=True))
+        values = {
+            "of_entry": before.entry_id,
+            "was_at": before.metadata_location,
+            "is_at": after.metadata_location,
+            "document": after.metadata,
+        }
+        is_done = SWAP.change(self._connection, values) > 0
+        if moves and is_done:
+            self._connection.execute(update(tables).where(named).values(location=after.place))
+        return is_done
+
+    def rename(self, entry: Entry, ident: TableIdent) -> bool:
+        target = get_namespace_id(self._connection, ident.namespace)
+        # Under the name that it was found by: another rename may have been first.
+        renamed = (
+            update(tables)
+            .where(
+                tables.c.table_id == entry.entry_id,
+                tables.c.namespace_id == find_namespace_id(self._connection, entry.ident.namespace),
+                tables.c.name == entry.ident.name,
+            )
+            .values(namespace_id=target, name=ident.name)
+        )
+        try:
+            with refusable(self._connection):
+                return self._connection.execute(renamed).rowcount > 0
+        except IntegrityError as error:
+            if is_foreign_key_violation(error):
+                raise NamespaceNotFound(ident.namespace) from error
+            holder = self._holder_in_the_way(ident, entry.kind)
+            raise RenameTargetTaken(entry.ident, ident, holder) from error
+
+    def remove(self, entry_id: UUID) -> None:
+        self._connection.execute(delete(tables).where(tables.c.table_id == entry_id, ~IS_LANCE))
+
+    def is_place_taken(self, entry: Entry) -> bool:
+        return is_place_taken(self._connection, entry.place, tables.c.table_id != entry.entry_id)
+
+    def is_in_lance_table(self, place: str) -> bool:
+        query = select(tables.c.table_id).where(
+            tables.c.location.in_([place, *places_above(place)]), IS_LANCE
+        )
+        return self._connection.execute(query.limit(1)).first() is not None
+
+    def _holder_in_the_way(self, ident: TableIdent, kind: EntryKind) -> Holder:
+        # What was in the way may be gone by now; then nobody can say what it was.
+        return self.find_holder(ident) or Holder(kind.value)
+
+
+@cache
+def _find_statement(depth: int) -> Prepared:
+    return Prepared(_named(ENTRIES, depth).where(tables.c.kind == bindparam("entry_kind")))
+
+
+@cache
+def _exists_statement(depth: int) -> Prepared:
+    found: Select[Any] = select(literal_column("1").label("found")).select_from(tables)
+    return Prepared(_named(found, depth).where(tables.c.kind == bindparam("entry_kind")))
+
+
+@cache
+def _holder_statement(depth: int) -> Prepared:
+    return Prepared(_named(select(tables.c.kind), depth))
+
+
+@cache
+def _names_statement(depth: int) -> Prepared:
+    """No name is empty, so that all come after the empty one."""
+    return Prepared(
+        _held(select(tables.c.name), depth)
+        .where(
+            tables.c.kind == bindparam("entry_kind"),
+            tables.c.name > bindparam("after", type_=Text),
+        )
+        .order_by(tables.c.name)
+        .limit(bindparam("count", type_=BigInteger))
+    )
+
+
+def _named(query: Select[Any], depth: int) -> Select[Any]:
+    return _held(query, depth).where(tables.c.name == bindparam("entry_name"))
+
+
+def _held(query: Select[Any], depth: int) -> Select[Any]:
+    holder = place(depth)
+    return query.join(holder, tables.c.namespace_id == holder.c.namespace_id)
+
+
+def _depth(ident: TableIdent) -> int:
+    return len(ident.namespace.levels)
+
+
+def _values(ident: TableIdent, kind: EntryKind) -> dict[str, str]:
+    return {**place_values(ident.namespace), "entry_name": ident.name, "entry_kind": kind.value}
+
+
+def _entry(row: Row[Any], ident: TableIdent, kind: EntryKind) -> Entry:
+    return Entry(
+        entry_id=row.table_id,
+        ident=ident,
+        kind=kind,
+        place=row.location,
+        metadata_location=row.metadata_location,
+        metadata=row.metadata,
+    )

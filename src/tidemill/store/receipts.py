@@ -1,0 +1,68 @@
+"""Receipts of requests as rows; the database's clock says whose time is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tidemill.catalog.errors import ReceiptExists
+from tidemill.catalog.model.receipts import Receipt
+from tidemill.store.columns import DatabaseTime, in_milliseconds
+from tidemill.store.prepared import Prepared
+from tidemill.store.schema import receipts
+
+MAX_REMOVED: Final = 500
+
+Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
+
+IS_OVER: Final = receipts.c.expires_at <= DatabaseTime()
+FIND: Final = Prepared(
+    select(receipts).where(receipts.c.key == bindparam("of_request", type_=Text), ~IS_OVER)
+)
+
+
+def _add(insertion: Upsert) -> Prepared:
+    """Takes the place of one whose time is over; waits for a transaction that has put one there."""
+    given = {column.name: bindparam(column.name, type_=column.type) for column in receipts.c}
+    lives = bindparam("lives", type_=BigInteger)
+    added = insertion.values({**given, "expires_at": DatabaseTime() + lives})
+    replaced = {column.name: added.excluded[column.name] for column in receipts.c}
+    return Prepared(added.on_conflict_do_update(index_elements=["key"], set_=replaced, where=IS_OVER))
+
+
+ADD: Final = {"postgresql": _add(postgresql.insert(receipts)), "sqlite": _add(sqlite.insert(receipts))}
+
+
+class SqlReceiptRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def find(self, key: str) -> Receipt | None:
+        row = FIND.first(self._connection, {"of_request": key})
+        if row is None:
+            return None
+        return Receipt(row.key, row.principal, row.operation, row.resource, row.body_digest, row.outcome)
+
+    def add(self, receipt: Receipt, lives: timedelta) -> None:
+        values = {
+            "key": receipt.key,
+            "principal": receipt.principal,
+            "operation": receipt.operation,
+            "resource": receipt.resource,
+            "body_digest": receipt.body_digest,
+            "outcome": receipt.outcome,
+            "lives": in_milliseconds(lives),
+        }
+        if not ADD[self._connection.dialect.name].change(self._connection, values):
+            raise ReceiptExists(receipt.key)
+
+    def remove_expired(self) -> int:
+        """Not all at once, so that nobody waits for long, and none that others are at."""
+        query = select(receipts.c.key).where(IS_OVER).order_by(receipts.c.expires_at).limit(MAX_REMOVED)
+        keys = self._connection.scalars(query.with_for_update(skip_locked=True)).all()
+        if keys:
+            self._connection.execute(delete(receipts).where(receipts.c.key.in_(keys)))
+        return len(keys)
