@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +20,14 @@ UrlOption = Annotated[
 RootOption = Annotated[
     Path, typer.Option("--root", envvar="TIDEMILL_ROOT", help="Folder of a server on this machine.")
 ]
-KeyOption = Annotated[
+CredentialOption = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="TIDEMILL_API_KEY", help="Key for a server that asks for one."),
+    typer.Option(
+        "--credential",
+        envvar="TIDEMILL_CREDENTIAL",
+        metavar="ID:SECRET",
+        help="Of a client, for a server that has clients; others can see what is in a command line.",
+    ),
 ]
 ROOT = Path(DEFAULT_ROOT)
 
@@ -33,11 +38,11 @@ class Target:
 
     url: UrlOption = None
     root: RootOption = ROOT
-    api_key: KeyOption = None
+    credential: CredentialOption = field(default=None, repr=False)
 
     def open(self) -> Lake:
         """The lake at the address, or of the server that runs under the root; starts none."""
-        return connect(self.url or self._found(), api_key=self.api_key)
+        return connect(self.url or self._found(), credential=self.credential)
 
     def _found(self) -> str:
         found = find_server(self.root.absolute())

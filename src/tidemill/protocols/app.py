@@ -8,10 +8,11 @@ from tidemill.protocols.http.app import HttpApp
 from tidemill.protocols.http.call import Callers, local_caller
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
+from tidemill.protocols.iceberg.service import ICEBERG_SERVICE
 from tidemill.protocols.lance.service import LANCE_SERVICE
 from tidemill.protocols.management.service import MANAGEMENT_SERVICE
 
 
 def create_app(operations: Operations, limits: Limits, callers: Callers = local_caller) -> ASGIApp:
-    """Management under /api; everything else belongs to the Lance protocol."""
-    return HttpApp((MANAGEMENT_SERVICE, LANCE_SERVICE), operations, limits, callers)
+    """Management under /api, Iceberg under /iceberg; everything else belongs to the Lance protocol."""
+    return HttpApp((MANAGEMENT_SERVICE, ICEBERG_SERVICE, LANCE_SERVICE), operations, limits, callers)

@@ -50,10 +50,12 @@ class TidemillRequestError(ClientError):
 class InvalidRequest(TidemillRequestError): ...
 
 
-class Unauthenticated(TidemillRequestError): ...
+class Unauthenticated(TidemillRequestError):
+    """The server has clients and does not know this one; `connect` takes the `credential` of one."""
 
 
-class Forbidden(TidemillRequestError): ...
+class Forbidden(TidemillRequestError):
+    """The client's grants do not allow it; the message names the permission that is missing, and where."""
 
 
 class NotFound(TidemillRequestError): ...

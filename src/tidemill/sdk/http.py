@@ -20,7 +20,7 @@ Params = Mapping[str, str | int | float | None]
 
 
 class ServerClient:
-    """One server's address with the caller's key; thread-safe."""
+    """One server's address with the caller's credential, which goes along as a key; thread-safe."""
 
     def __init__(
         self, url: str, *, api_key: str | None = None, transport: httpx.BaseTransport | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
-from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.refs import RefOperations
 from tidemill.catalog.operations.registrations import RegistrationOperations
 from tidemill.catalog.operations.rows import RowOperations
@@ -20,6 +20,8 @@ from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer
+from tidemill.catalog.signing_ports import RequestSigner
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.operations.assess_views import ViewAssessor
@@ -45,19 +47,15 @@ from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.storable import LanceColumnTypes
 from tidemill.lance.transactions import LanceCommitHistory
 from tidemill.protocols.http.operations import Operations
+from tidemill.server.authentication import Authentication, open_authentication
+from tidemill.server.grants import AllowEverything, GrantAuthorizer
 from tidemill.server.health import ServerHealth, WorkerLiveness
+from tidemill.server.iceberg import build_iceberg
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
-from tidemill.server.warehouse import open_warehouse
+from tidemill.server.warehouse import open_signer, open_warehouse
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
-
-
-class AllowEverything:
-    """The embedded mode's authorizer: whoever reaches the loopback port is the owner."""
-
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -71,16 +69,21 @@ class Lake:
     sources: LanceSourceTables
     assessor: Assessor
     view_assessor: ViewAssessor
-    authorizer: AllowEverything
+    authorizer: Authorizer
+    authentication: Authentication
     cipher: InstallationCipher
     clusters: Clusters
+    signer: RequestSigner | None
+    warehouse_name: str
+    idempotency_lifetime: timedelta
 
 
-def open_lake(settings: ServerSettings) -> Lake:
+def open_lake(settings: ServerSettings, authorizer: Authorizer | None = None) -> Lake:
+    """Callers are judged by the grants of the settings, unless another judge is given."""
     settings.root.mkdir(parents=True, exist_ok=True)
     store = open_store(settings.database)
     files = open_warehouse(settings)
-    authorizer = AllowEverything()
+    authorizer, cipher = authorizer or _authorizer(settings), InstallationCipher(settings)
     versions = VersionOperations(store, authorizer, files, check_staged)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
@@ -93,9 +96,19 @@ def open_lake(settings: ServerSettings) -> Lake:
         assessor=Assessor(store, sources),
         view_assessor=ViewAssessor(store, sources),
         authorizer=authorizer,
-        cipher=InstallationCipher(settings),
+        authentication=open_authentication(settings, cipher),
+        cipher=cipher,
         clusters=settings.clusters(),
+        signer=open_signer(settings),
+        warehouse_name=settings.warehouse_name,
+        idempotency_lifetime=timedelta(seconds=settings.idempotency_lifetime_seconds),
     )
+
+
+def _authorizer(settings: ServerSettings) -> Authorizer:
+    if not settings.clients:
+        return AllowEverything()
+    return GrantAuthorizer({name: client.permissions() for name, client in settings.clients.items()})
 
 
 def build_jobs(lake: Lake, bell: Callable[[], None]) -> JobOperations:
@@ -120,6 +133,7 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
     snapshots = LanceTableSnapshots(lake.versions, lake.data)
     types = LanceColumnTypes(lake.data)
     columns = ColumnOperations(store, authorizer, lake.files, lake.data, lake.sources, types)
+    iceberg = build_iceberg(store, lake.files, authorizer, lake.signer)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, lake.files),
         tables=TableOperations(
@@ -160,5 +174,14 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
         lineage=Lineage(store, authorizer, lake.versions, lake.sources),
         view_status=ViewStatusOperations(store, authorizer, lake.versions, lake.view_assessor),
         environments=EnvironmentOperations(store, authorizer),
+        iceberg_tables=iceberg.tables,
+        iceberg_commits=iceberg.commits,
+        iceberg_views=iceberg.views,
+        iceberg_access=iceberg.access,
+        iceberg_signing=iceberg.signing,
+        scan_planner=iceberg.planner,
+        receipts=ReceiptOperations(store, authorizer, lake.idempotency_lifetime),
+        warehouse_name=lake.warehouse_name,
         health=ServerHealth(store, lake.files, worker),
+        tokens=lake.authentication,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import urlsafe_b64decode
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,8 @@ from tempfile import NamedTemporaryFile
 from typing import Final
 
 from cryptography.fernet import Fernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tidemill.errors import InvalidInput
 from tidemill.server.settings import ServerSettings
@@ -29,15 +32,24 @@ class InstallationCipher:
     def open(self, sealed: bytes) -> bytes:
         return self._fernet.decrypt(sealed)
 
+    def derive(self, purpose: bytes) -> bytes:
+        """A key for something else; nobody can get from one to another."""
+        return HKDF(SHA256(), 32, salt=None, info=purpose).derive(urlsafe_b64decode(self._key))
+
     @cached_property
     def _fernet(self) -> Fernet:
+        return Fernet(self._key)
+
+    @cached_property
+    def _key(self) -> bytes:
         given = self._settings.secret_key
         if given is None:
-            return Fernet(_key_in(self._settings.root / KEY_FILE))
+            return _key_in(self._settings.root / KEY_FILE)
         try:
-            return Fernet(given.encode())
+            Fernet(given.encode())
         except ValueError as error:
             raise InvalidInput("secret_key", "has to be 32 bytes in URL-safe base64") from error
+        return given.encode()
 
 
 def _key_in(path: Path) -> bytes:

@@ -42,8 +42,8 @@ log = structlog.get_logger("tidemill.server")
 def serve(settings: ServerSettings) -> None:
     """Serves until told to stop; prints one line when it is ready."""
     configure_logs(settings.log_level)
-    if settings.host not in LOOPBACK:
-        raise InvalidInput("host", f"{settings.host} is not a loopback address; others need authentication")
+    if settings.host not in LOOPBACK and not settings.clients:
+        raise InvalidInput("host", f"{settings.host} is not a loopback address; others need 'clients'")
     lake = open_lake(settings)
     if settings.processes > 1 and not lake.store.is_shared:
         raise InvalidInput("processes", "have to share a database; one in memory is for one process")
@@ -51,8 +51,10 @@ def serve(settings: ServerSettings) -> None:
     listener = _listener(settings)
     children = [*workers.children, *(_sibling(settings, listener) for _ in range(settings.processes - 1))]
     limits = Limits(tries_at_once=lake.store.is_local and isinstance(lake.files, LocalTableFiles))
-    app = create_app(build_operations(lake, workers, workers.wake), limits)
-    url = f"http://{settings.host}:{listener.getsockname()[1]}"
+    operations = build_operations(lake, workers, workers.wake)
+    app = create_app(operations, limits, lake.authentication.caller_of)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
     server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _silently)
     if settings.exit_with_stdin:

@@ -15,6 +15,7 @@ from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.operations.auto_backfill import AutoBackfillPolicy
 from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
 from tidemill.jobs.operations.work import LeasePolicy
+from tidemill.server.client_settings import ClientSettings, check_clients
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.confinement import JOBS_DIRECTORY
 
@@ -35,7 +36,9 @@ class ClusterSettings(BaseModel):
 class ServerSettings(BaseSettings):
     """Environment variables are the names in capitals after `TIDEMILL_`, e.g. TIDEMILL_SPARK_MASTER."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDEMILL_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="TIDEMILL_", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
 
     root: Path = Path("tidemill-data")
     host: str = "127.0.0.1"
@@ -44,12 +47,17 @@ class ServerSettings(BaseSettings):
     listener: int | None = Field(default=None, description="An open socket, from the process that shares it.")
     database_url: str | None = None
     warehouse: str | None = None
+    warehouse_name: str = Field(default="tidemill", min_length=1, description="Iceberg clients' name for it.")
+    idempotency_lifetime_seconds: int = Field(default=1800, ge=1)
     allowed_locations: tuple[Path, ...] = ()
     s3_vend: CredentialSource = "none"
+    s3_remote_signing: bool = False
     s3_role_arn: str | None = None
     s3_client_access_key_id: str | None = None
     s3_client_secret_access_key: str | None = Field(default=None, repr=False)
     secret_key: str | None = Field(default=None, repr=False)
+    clients: dict[str, ClientSettings] = Field(default_factory=dict)
+    token_lifetime_seconds: int = Field(default=3600, ge=1, le=31_536_000)
     with_worker: bool = True
     exit_with_stdin: bool = False
     spark_master: str = "local[*]"
@@ -94,6 +102,10 @@ class ServerSettings(BaseSettings):
         if self.has_object_store:
             return f"{self.warehouse_uri}/{JOBS_DIRECTORY}"
         return str(self.root.resolve() / "jobs")
+
+    @property
+    def token_lifetime(self) -> timedelta:
+        return timedelta(seconds=self.token_lifetime_seconds)
 
     def lease_policy(self) -> LeasePolicy:
         return LeasePolicy(
@@ -146,6 +158,7 @@ def load_settings(**given: Any) -> ServerSettings:
         raise InvalidInput("heartbeat_seconds", "has to be at most half of lease_seconds")
     _check_warehouse(settings)
     _check_clusters(settings)
+    check_clients(settings.clients)
     return settings
 
 
@@ -158,6 +171,8 @@ def _check_warehouse(settings: ServerSettings) -> None:
         raise InvalidInput("warehouse", f"{settings.warehouse} is neither a directory nor s3://bucket/prefix")
     if settings.s3_vend != "none" and not settings.has_object_store:
         raise InvalidInput("s3_vend", f"is {settings.s3_vend!r}, but the warehouse is not s3://bucket/prefix")
+    if settings.s3_remote_signing and not settings.has_object_store:
+        raise InvalidInput("s3_remote_signing", "is on, but the warehouse is not s3://bucket/prefix")
     if settings.s3_vend == "sts" and not settings.s3_role_arn:
         raise InvalidInput("s3_role_arn", "is needed to vend credentials by sts")
     is_complete = settings.s3_client_access_key_id and settings.s3_client_secret_access_key

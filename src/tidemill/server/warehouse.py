@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tidemill.catalog.signing_ports import RequestSigner
 from tidemill.server.settings import ServerSettings
 from tidemill.storage.environment import ObjectStoreEnvironment, missing_variables, read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.s3_client import open_client
+from tidemill.storage.signing import S3RequestSigner, own_keys
 from tidemill.storage.vending import AssumedRole, CredentialVendor, NoCredentials, StaticCredentials
 from tidemill.storage.warehouse import Warehouse
 
@@ -26,6 +28,14 @@ def open_warehouse(settings: ServerSettings) -> Warehouse:
         environment,
         _vendor(settings, environment),
     )
+
+
+def open_signer(settings: ServerSettings) -> RequestSigner | None:
+    """None where requests are not signed for clients."""
+    if not settings.s3_remote_signing:
+        return None
+    environment = read_environment(os.environ)
+    return S3RequestSigner(parse_prefix(settings.warehouse_uri), environment.endpoint, own_keys())
 
 
 def _vendor(settings: ServerSettings, environment: ObjectStoreEnvironment) -> CredentialVendor:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from tidemill.catalog.model.callers import Caller
+from tidemill.catalog.model.callers import BACKFILL_CALLER, REFRESH_CALLER
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -40,6 +40,8 @@ from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import Lake, build_jobs, open_lake
+from tidemill.server.grants import AllowEverything
+from tidemill.server.iceberg import build_purger
 from tidemill.server.lifelines import stop_with_stdin
 from tidemill.server.logs import configure_logs
 from tidemill.server.settings import ServerSettings
@@ -48,9 +50,8 @@ from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 
 BEAT_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 3600.0
+PURGE_SECONDS: Final = 60.0
 CHECKPOINT_AGE: Final = timedelta(days=7)
-BACKFILL_PRINCIPAL: Final = "auto-backfill"
-REFRESH_PRINCIPAL: Final = "auto-refresh"
 
 log = structlog.get_logger("tidemill.worker")
 
@@ -80,7 +81,7 @@ def work(settings: ServerSettings) -> None:
         signal.signal(number, lambda *_: stop())
     if settings.exit_with_stdin:
         stop_with_stdin(stop, bell.set)
-    lake = open_lake(settings)
+    lake = open_lake(settings, AllowEverything())
     owner = f"{socket.gethostname()}:{os.getpid()}"
     cluster = open_cluster(target)
     cluster.warm_up()
@@ -187,20 +188,19 @@ def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event)
 
 def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[_Duty]:
     jobs, checkpoints = build_jobs(lake, bell.set), _checkpoints(lake, settings)
-    columns = AutoBackfill(
-        lake.store, lake.assessor, jobs, Caller(BACKFILL_PRINCIPAL), settings.auto_backfill_policy()
-    )
+    columns = AutoBackfill(lake.store, lake.assessor, jobs, BACKFILL_CALLER, settings.auto_backfill_policy())
     views = AutoRefresh(
         lake.store,
         lake.versions,
         lake.view_assessor,
         jobs,
-        Caller(REFRESH_PRINCIPAL),
+        REFRESH_CALLER,
         settings.auto_refresh_policy(),
     )
     return [
         _Duty("columns", settings.auto_backfill_poll_seconds, columns.look),
         _Duty("views", settings.auto_refresh_poll_seconds, views.look),
+        _Duty("dropped tables", PURGE_SECONDS, build_purger(lake.store, lake.files).purge_waiting),
         _Duty("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
     ]
 

@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TIDEMILL_URL", "TIDEMILL_ROOT", "TIDEMILL_API_KEY"):
+    for name in ("TIDEMILL_URL", "TIDEMILL_ROOT", "TIDEMILL_CREDENTIAL"):
         monkeypatch.delenv(name, raising=False)
 
 

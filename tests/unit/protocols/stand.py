@@ -42,7 +42,7 @@ from tidemill.catalog.model.tables import (
     VersionEntry,
     WriteResult,
 )
-from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.namespaces import NamespaceEffect, NamespaceOperations
 from tidemill.catalog.operations.rows import RowOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
@@ -65,7 +65,12 @@ class Namespaces(NamespaceOperations):
         self.fault: Exception | None = None
 
     def create(
-        self, caller: Caller, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str]
+        self,
+        caller: Caller,
+        path: NamespacePath,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        also: NamespaceEffect | None = None,
     ) -> Namespace:
         self.properties[path.levels] = dict(properties)
         return self.describe(caller, path)
@@ -83,7 +88,14 @@ class Namespaces(NamespaceOperations):
             raise NamespaceNotFound(path)
         return Namespace(SOME_ID, path, self.properties[path.levels])
 
-    def drop(self, caller: Caller, path: NamespacePath, mode: DropMode, behavior: DropBehavior) -> None:
+    def drop(
+        self,
+        caller: Caller,
+        path: NamespacePath,
+        mode: DropMode,
+        behavior: DropBehavior,
+        also: NamespaceEffect | None = None,
+    ) -> None:
         del self.properties[path.levels]
 
 
@@ -135,7 +147,7 @@ class Tables(TableOperations):
     def summary(self, description: TableDescription) -> TableSummary | None:
         return None if description.version is None else TableSummary(1, 2)
 
-    def storage_options(self, table: Table) -> Mapping[str, str]:
+    def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
         return self.options
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
@@ -291,7 +303,16 @@ class Stand:
             lineage=self.lineage,
             view_status=self.view_status,
             environments=self.environments,
+            iceberg_tables=UNASKED,
+            iceberg_commits=UNASKED,
+            iceberg_views=UNASKED,
+            iceberg_access=UNASKED,
+            iceberg_signing=UNASKED,
+            scan_planner=UNASKED,
+            receipts=UNASKED,
+            warehouse_name="tidemill",
             health=self.health,
+            tokens=UNASKED,
         )
         self.app = create_app(operations, limits or Limits(), callers)
 

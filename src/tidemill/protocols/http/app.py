@@ -22,12 +22,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidemill.catalog.haste import TakesTime, in_haste
+from tidemill.catalog.model.callers import ANONYMOUS_CALLER
 from tidemill.errors import (
     ErrorCode,
     InvalidInput,
     MethodNotAllowed,
     PayloadTooLarge,
     TidemillError,
+    Unauthenticated,
     Unavailable,
 )
 from tidemill.protocols.http.call import Call, Callers, Handler
@@ -46,12 +48,17 @@ log = structlog.get_logger("tidemill.http")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error on its way out: what a protocol needs to put it into its own words."""
+    """An error on its way out: what a protocol needs to put it into its own words.
+
+    `error` is not there for faults of ours; `operation` is the method and the pattern of its path.
+    """
 
     code: ErrorCode
     message: str
     request_id: str
     headers: Headers
+    error: TidemillError | None = None
+    operation: str = ""
 
 
 ErrorRenderer: TypeAlias = Callable[[Refusal], Response]
@@ -74,6 +81,10 @@ class _Trace:
     request_id: str
     route: str = ""
     caller: str = ""
+
+    @property
+    def operation(self) -> str:
+        return f"{self.method} {self.route}"
 
 
 class _Request:
@@ -122,9 +133,11 @@ class HttpApp:
         _log_request(trace, response.status_code, started)
 
     async def _answer(self, request: _Request, trace: _Trace) -> Response:
-        service, router = self._services[-1]
+        raw_path = _raw_path(request.scope)
+        # A path that cannot be decoded is refused by the protocol it was meant for.
+        service, router = self._service_of(tuple(filter(None, raw_path.decode("latin-1").split("/"))))
         try:
-            segments = path_segments(_raw_path(request.scope))
+            segments = path_segments(raw_path)
             service, router = self._service_of(segments)
             match = router.match(trace.method, segments)
             trace.route = match.route.pattern
@@ -138,11 +151,13 @@ class HttpApp:
                 "request failed", method=trace.method, route=trace.route, request_id=trace.request_id
             )
             message = f"Internal error; the server's log has the details under request id {trace.request_id}"
-            refusal = Refusal(ErrorCode.INTERNAL, message, trace.request_id, request.headers)
+            refusal = Refusal(
+                ErrorCode.INTERNAL, message, trace.request_id, request.headers, None, trace.operation
+            )
             return service.render_error(refusal)
 
     async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
-        caller = self._callers(request.headers)
+        caller = ANONYMOUS_CALLER if match.route.is_public else self._callers(request.headers)
         trace.caller = caller.principal
         call = Call(
             operations=self._operations,
@@ -230,13 +245,15 @@ def _query(raw: bytes) -> QueryParams:
 def _refuse(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
     if error.code is ErrorCode.INTERNAL:
         log.error("request failed", route=trace.route, request_id=trace.request_id, exc_info=error)
-    refusal = Refusal(error.code, str(error), trace.request_id, request.headers)
+    refusal = Refusal(error.code, str(error), trace.request_id, request.headers, error, trace.operation)
     response = service.render_error(refusal)
     match error:
         case MethodNotAllowed():
             response.headers["allow"] = ", ".join(error.allowed)
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
+        case Unauthenticated():
+            response.headers["www-authenticate"] = "Bearer"
         case _:
             pass
     return response

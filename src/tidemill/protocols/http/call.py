@@ -28,7 +28,7 @@ class Call:
 Handler: TypeAlias = Callable[[Call], Response]
 
 Callers: TypeAlias = Callable[[Headers], Caller]
-"""Tells who sends a request, judged by its headers."""
+"""Tells who sends a request, judged by its headers; raises Unauthenticated."""
 
 
 def local_caller(_headers: Headers) -> Caller:

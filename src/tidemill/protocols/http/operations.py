@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, Literal, Protocol
 
 from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.refs import RefOperations
 from tidemill.catalog.operations.registrations import RegistrationOperations
 from tidemill.catalog.operations.rows import RowOperations
@@ -18,6 +20,12 @@ from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.iceberg.operations.access import IcebergAccess
+from tidemill.iceberg.operations.commits import IcebergCommitOperations
+from tidemill.iceberg.operations.signing import RequestSigning
+from tidemill.iceberg.operations.tables import IcebergTableOperations
+from tidemill.iceberg.operations.views import IcebergViewOperations
+from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.explain import Explainer
@@ -51,6 +59,28 @@ class HealthCheck(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ClientCredential:
+    """What a client proves itself with."""
+
+    client_id: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    value: str = field(repr=False)
+    lifetime: timedelta
+
+
+class TokenIssuer(Protocol):
+    def issue(self, credential: ClientCredential | None) -> IssuedToken:
+        """A token for that client; raises Unauthenticated."""
+
+    def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
+        """A fresh token in place of one; raises InvalidInput for the token, Unauthenticated for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Operations:
     namespaces: NamespaceOperations
     tables: TableOperations
@@ -74,4 +104,13 @@ class Operations:
     lineage: Lineage
     view_status: ViewStatusOperations
     environments: EnvironmentOperations
+    iceberg_tables: IcebergTableOperations
+    iceberg_commits: IcebergCommitOperations
+    iceberg_views: IcebergViewOperations
+    iceberg_access: IcebergAccess
+    iceberg_signing: RequestSigning
+    scan_planner: ScanPlanner
+    receipts: ReceiptOperations
+    warehouse_name: str
     health: HealthCheck
+    tokens: TokenIssuer

@@ -25,6 +25,7 @@ class Route:
     """One operation: `pattern` has literal segments and `{parameters}` of one segment each.
 
     A quick one changes nothing and mostly answers from a few rows; it may be tried without a thread.
+    A public one is for everybody: its caller is not asked who they are.
     """
 
     method: str
@@ -33,6 +34,7 @@ class Route:
     body: BodyKind = BodyKind.JSON
     is_waiting: bool = False
     is_quick: bool = False
+    is_public: bool = False
 
 
 @dataclass(frozen=True, slots=True)

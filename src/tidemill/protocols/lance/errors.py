@@ -52,6 +52,12 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.LEASE_LOST: LanceError(14, 409),
     ErrorCode.CONCURRENT_MODIFICATION: LanceError(14, 409),
     ErrorCode.INVALID_INPUT: LanceError(13, 400),
+    ErrorCode.INVALID_METADATA: LanceError(13, 400),
+    ErrorCode.UNPROCESSABLE: LanceError(13, 422),
+    ErrorCode.WAREHOUSE_NOT_FOUND: LanceError(1, 404),
+    ErrorCode.FILE_NOT_FOUND: LanceError(4, 404),
+    ErrorCode.PLAN_NOT_FOUND: LanceError(10, 404),
+    ErrorCode.PLAN_TASK_NOT_FOUND: LanceError(10, 404),
     ErrorCode.PAYLOAD_TOO_LARGE: LanceError(13, 413),
     # An operation newer than ours: to its client that is one we do not support.
     ErrorCode.ROUTE_NOT_FOUND: LanceError(0, 404),

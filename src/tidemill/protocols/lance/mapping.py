@@ -58,7 +58,7 @@ def storage_options_of(call: Call, table: Table, body: Fields | None = None) -> 
     """Clients open tables without asking for credentials and need them, so only a plain no is one."""
     if body is not None and body.flag("vend_credentials") is False:
         return None
-    return dict(call.operations.tables.storage_options(table)) or None
+    return dict(call.operations.tables.storage_options(call.caller, table)) or None
 
 
 def table_point(fields: Fields) -> TablePoint:

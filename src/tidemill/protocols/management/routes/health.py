@@ -17,4 +17,4 @@ def health(call: Call) -> Response:
     return json_response(asdict(report), 200 if report.is_serving else 503)
 
 
-ROUTES: Final = (Route("GET", "/api/v1/health", health),)
+ROUTES: Final = (Route("GET", "/api/v1/health", health, is_public=True),)

@@ -1,0 +1,119 @@
+"""How Iceberg's protocol says no: every code of ours has a type and a status of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from tidemill.catalog.errors import (
+    NamespaceAlreadyExists,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    TableAlreadyExists,
+    TableNotFound,
+)
+from tidemill.errors import ErrorCode, TidemillError
+from tidemill.protocols.http.app import Refusal
+from tidemill.protocols.http.responses import json_response
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergError:
+    """Clients go by the status and the route; the type tells them which of several things is missing."""
+
+    type: str
+    status: int
+
+
+ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
+    ErrorCode.NAMESPACE_NOT_FOUND: IcebergError("NoSuchNamespaceException", 404),
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.NAMESPACE_NOT_EMPTY: IcebergError("NamespaceNotEmptyException", 409),
+    ErrorCode.TABLE_NOT_FOUND: IcebergError("NoSuchTableException", 404),
+    ErrorCode.TABLE_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.TABLE_VERSION_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.TABLE_VERSION_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.TABLE_INDEX_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.TABLE_TAG_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.BRANCH_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.BRANCH_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.TRANSACTION_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.INVALID_TABLE_STATE: IcebergError("ValidationException", 400),
+    ErrorCode.INVALID_TABLE_SCHEMA: IcebergError("ValidationException", 400),
+    ErrorCode.FUNCTION_NOT_FOUND: IcebergError("NoSuchFunctionException", 404),
+    ErrorCode.MANIFEST_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.VIEW_NOT_FOUND: IcebergError("NoSuchViewException", 404),
+    ErrorCode.SECRET_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.SECRET_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.JOB_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.JOB_ALREADY_ACTIVE: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.INVALID_JOB_TRANSITION: IcebergError("ValidationException", 400),
+    ErrorCode.LEASE_LOST: IcebergError("CommitFailedException", 409),
+    ErrorCode.CONCURRENT_MODIFICATION: IcebergError("CommitFailedException", 409),
+    ErrorCode.INVALID_INPUT: IcebergError("BadRequestException", 400),
+    # Java shows its users the message only under this name.
+    ErrorCode.INVALID_METADATA: IcebergError("IllegalArgumentException", 400),
+    ErrorCode.UNPROCESSABLE: IcebergError("UnprocessableEntityException", 422),
+    ErrorCode.WAREHOUSE_NOT_FOUND: IcebergError("NoSuchWarehouseException", 404),
+    ErrorCode.FILE_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.PLAN_NOT_FOUND: IcebergError("NoSuchPlanIdException", 404),
+    ErrorCode.PLAN_TASK_NOT_FOUND: IcebergError("NoSuchPlanTaskException", 404),
+    ErrorCode.PAYLOAD_TOO_LARGE: IcebergError("PayloadTooLargeException", 413),
+    ErrorCode.ROUTE_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.METHOD_NOT_ALLOWED: IcebergError("MethodNotAllowedException", 405),
+    ErrorCode.PERMISSION_DENIED: IcebergError("ForbiddenException", 403),
+    ErrorCode.UNAUTHENTICATED: IcebergError("NotAuthorizedException", 401),
+    ErrorCode.THROTTLED: IcebergError("SlowDownException", 429),
+    ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
+    # With Retry-After, which is what makes Java send the same commit with the same key again.
+    ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),
+    ErrorCode.INTERNAL: IcebergError("InternalServerError", 500),
+}
+
+COMMITS: Final = (
+    "/namespaces/{namespace}/tables/{table}",
+    "/namespaces/{namespace}/views/{view}",
+    "/transactions/commit",
+)
+# A client that is told this leaves the files it wrote alone: they may have become part of the table.
+STATE_UNKNOWN: Final = IcebergError("CommitStateUnknownException", 500)
+
+
+def render_error(refusal: Refusal) -> Response:
+    answer = ICEBERG_ERRORS[refusal.code]
+    if refusal.code is ErrorCode.INTERNAL and _is_commit(refusal.operation):
+        answer = STATE_UNKNOWN
+    message = refusal.message if refusal.error is None else message_of(refusal.error)
+    return json_response(error_body(answer, message), answer.status)
+
+
+def error_body(answer: IcebergError, message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": answer.type, "code": answer.status}}
+
+
+def message_of(error: TidemillError) -> str:
+    """What Iceberg's own catalogs say of the same thing; their test suites compare it."""
+    match error:
+        case NamespaceNotFound():
+            return f"Namespace does not exist: {error.path}"
+        case NamespaceAlreadyExists():
+            return f"Namespace already exists: {error.path}"
+        case NamespaceNotEmpty():
+            return f"Namespace {error.path} is not empty."
+        case TableNotFound():
+            return f"Table does not exist: {error.table}"
+        case TableAlreadyExists():
+            return f"Table already exists: {error.table}"
+        case _:
+            return str(error)
+
+
+def _is_commit(operation: str) -> bool:
+    method, _, pattern = operation.partition(" ")
+    return method == "POST" and pattern.endswith(COMMITS)

@@ -1,0 +1,211 @@
+"""Filters of scans: read in the forms of old and new clients, written in the one that all of them know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+    Reference,
+    SetPredicate,
+    StartsWith,
+    UnaryPredicate,
+    UnboundPredicate,
+)
+
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.protocols.iceberg.terms import Term, is_term, read_literal, read_literals, read_term
+
+Json: TypeAlias = bool | dict[str, Any]
+
+CONSTANTS: Final = {"true": True, "false": False}
+UNARY: Final[Mapping[str, type[UnaryPredicate]]] = {
+    "is-null": IsNull,
+    "not-null": NotNull,
+    "is-nan": IsNaN,
+    "not-nan": NotNaN,
+}
+COMPARISONS: Final[Mapping[str, type[LiteralPredicate]]] = {
+    "lt": LessThan,
+    "lt-eq": LessThanOrEqual,
+    "gt": GreaterThan,
+    "gt-eq": GreaterThanOrEqual,
+    "eq": EqualTo,
+    "not-eq": NotEqualTo,
+    "starts-with": StartsWith,
+    "not-starts-with": NotStartsWith,
+}
+SETS: Final[Mapping[str, type[SetPredicate]]] = {"in": In, "not-in": NotIn}
+# What a comparison is called when its sides change places.
+MIRRORED: Final = {"lt": "gt", "lt-eq": "gt-eq", "gt": "lt", "gt-eq": "lt-eq", "eq": "eq", "not-eq": "not-eq"}
+TYPE_NAMES: Final[Mapping[type[UnboundPredicate], str]] = {
+    known: name for name, known in (*UNARY.items(), *COMPARISONS.items(), *SETS.items())
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`expression` lets through what the client wants, and more where it is not exact; `json` says it all."""
+
+    expression: BooleanExpression
+    json: Json
+    is_exact: bool = True
+
+
+def read_filter(raw: Any, field: str = "filter") -> Filter:
+    """Raises InvalidInput for what is no filter, Unsupported for filters that no old client could be told."""
+    if isinstance(raw, bool):
+        return Filter(AlwaysTrue() if raw else AlwaysFalse(), raw)
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        raise InvalidInput(field, f"has to be true, false or an object with a type, not {raw!r:.60}")
+    kind = raw["type"].lower().replace("_", "-")
+    if kind in CONSTANTS:
+        return read_filter(CONSTANTS[kind], field)
+    if kind == "literal":
+        return _constant(raw, field)
+    if kind == "not":
+        return _negation(raw, field)
+    if kind in {"and", "or"}:
+        return _combination(kind, raw, field)
+    return _predicate(kind, raw, field)
+
+
+def filter_json(expression: BooleanExpression) -> Json:
+    """An expression of pyiceberg in the form with `term` and `value`."""
+    match expression:
+        case AlwaysTrue():
+            return True
+        case AlwaysFalse():
+            return False
+        case Not():
+            return {"type": "not", "child": filter_json(expression.child)}
+        case And() | Or():
+            kind = "and" if isinstance(expression, And) else "or"
+            return {
+                "type": kind,
+                "left": filter_json(expression.left),
+                "right": filter_json(expression.right),
+            }
+        case UnboundPredicate():
+            return _predicate_json(expression)
+        case _:
+            raise Unsupported(f"The filter {expression!s:.200} cannot be told to clients")
+
+
+def _predicate_json(predicate: UnboundPredicate) -> dict[str, Any]:
+    if not isinstance(predicate.term, Reference):
+        raise Unsupported(f"The filter {predicate!s:.200} cannot be told to clients")
+    told: dict[str, Any] = {"type": TYPE_NAMES[type(predicate)], "term": predicate.term.name}
+    if isinstance(predicate, LiteralPredicate):
+        told["value"] = _value_json(predicate.literal.value)
+    elif isinstance(predicate, SetPredicate):
+        values = [_value_json(literal.value) for literal in predicate.literals]
+        told["values"] = sorted(values, key=lambda value: (str(type(value)), value))
+    elif not isinstance(predicate, UnaryPredicate):
+        raise Unsupported(f"The filter {predicate!s:.200} cannot be told to clients")
+    return told
+
+
+def _value_json(value: Any) -> Any:
+    return value.hex().upper() if isinstance(value, bytes) else value
+
+
+def _constant(raw: Mapping[str, Any], field: str) -> Filter:
+    value = raw.get("value")
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{field}.value", "has to be true or false where a predicate is needed")
+    return read_filter(value, field)
+
+
+def _negation(raw: Mapping[str, Any], field: str) -> Filter:
+    child = read_filter(raw.get("child"), f"{field}.child")
+    # Of something that lets too much through, the opposite would let too little through.
+    expression = Not(child.expression) if child.is_exact else AlwaysTrue()
+    return Filter(expression, {"type": "not", "child": child.json}, child.is_exact)
+
+
+def _combination(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
+    left = read_filter(raw.get("left"), f"{field}.left")
+    right = read_filter(raw.get("right"), f"{field}.right")
+    make = And if kind == "and" else Or
+    return Filter(
+        make(left.expression, right.expression),
+        {"type": kind, "left": left.json, "right": right.json},
+        left.is_exact and right.is_exact,
+    )
+
+
+def _predicate(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
+    if kind in UNARY:
+        term = read_term(_either(raw, "child", "term", field), field)
+        return _made(kind, term, lambda name: UNARY[kind](name), {}, field)
+    if kind in SETS:
+        term = read_term(_either(raw, "child", "term", field), field)
+        values = read_literals(raw.get("values"), field)
+        told = {"values": [_value_json(value) for value in values]}
+        return _made(kind, term, lambda name: SETS[kind](name, values), told, field)
+    if kind in COMPARISONS:
+        return _comparison(kind, raw, field)
+    raise InvalidInput(f"{field}.type", f"{kind!r:.60} is not a predicate of Iceberg")
+
+
+def _comparison(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
+    left, right = _either(raw, "left", "term", field), _either(raw, "right", "value", field)
+    if "left" in raw and not is_term(left) and is_term(right):
+        if kind not in MIRRORED:
+            raise InvalidInput(f"{field}.left", f"has to be a field for {kind}")
+        kind, left, right = MIRRORED[kind], right, left
+    if "right" in raw and is_term(right):
+        raise Unsupported(
+            f"{field}: comparing two fields or functions is not supported; compare with a value"
+        )
+    value = read_literal(right, field)
+    if kind.endswith("starts-with") and not isinstance(value, str):
+        raise InvalidInput(f"{field}.value", f"has to be a string for {kind}, not {value!r:.60}")
+    told = {"value": _value_json(value)}
+    return _made(kind, read_term(left, field), lambda name: COMPARISONS[kind](name, value), told, field)
+
+
+def _made(
+    kind: str,
+    term: Term,
+    make: Callable[[str], BooleanExpression],
+    told: dict[str, Any],
+    field: str,
+) -> Filter:
+    json = {"type": kind, "term": term, **told}
+    if not isinstance(term, str):
+        # Terms of pyiceberg are fields: what is asked of a transformed one decides nothing here.
+        return Filter(AlwaysTrue(), json, is_exact=False)
+    try:
+        return Filter(make(term), json)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(field, str(error)[:300]) from error
+
+
+def _either(raw: Mapping[str, Any], key: str, old_key: str, field: str) -> Any:
+    found = [raw[name] for name in (key, old_key) if raw.get(name) is not None]
+    if len(found) != 1:
+        raise InvalidInput(field, f"has to have either {key!r} or {old_key!r}, and no null")
+    return found[0]

@@ -1,0 +1,85 @@
+"""Bodies of Iceberg's requests as values of ours; what clients add or leave out is no reason to refuse."""
+
+from __future__ import annotations
+
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.errors import InvalidInput
+from tidemill.iceberg.model.entries import Change, Document, NewTable, NewView, Registration
+from tidemill.protocols.http.fields import Fields
+from tidemill.protocols.iceberg.identifiers import ident_from_body
+
+
+def new_table(body: Fields) -> NewTable:
+    return NewTable(
+        schema=_required_document(body, "schema"),
+        location=body.text("location") or None,
+        partition_spec=_document(body, "partition-spec"),
+        write_order=_document(body, "write-order"),
+        properties=body.texts_by_name("properties") or {},
+    )
+
+
+def new_view(body: Fields) -> NewView:
+    """Java leaves `properties` out when there are none, though the specification requires it."""
+    return NewView(
+        schema=_required_document(body, "schema"),
+        version=_required_document(body, "view-version"),
+        location=body.text("location") or None,
+        properties=body.texts_by_name("properties") or {},
+    )
+
+
+def change_of(ident: TableIdent, body: Fields) -> Change:
+    """The commit of a table or view that the path names; the body may name it again."""
+    named = body.nested("identifier")
+    if named is not None and ident_from_body(named) != ident:
+        raise InvalidInput("identifier", f"{ident_from_body(named)} in the body is not {ident} of the path")
+    return _change(ident, body)
+
+
+def named_changes(body: Fields) -> tuple[Change, ...]:
+    """The commits of a transaction, each of which names its table."""
+    if body.raw("table-changes") is None:
+        raise InvalidInput("table-changes", "is missing; it has to list the commits of tables")
+    return tuple(_named_change(entry) for entry in body.objects("table-changes"))
+
+
+def registration_mode(body: Fields) -> Registration:
+    return Registration.OVERWRITE if body.flag("overwrite") else Registration.REFUSE
+
+
+def source_and_target(body: Fields) -> tuple[TableIdent, TableIdent]:
+    return _required_ident(body, "source"), _required_ident(body, "destination")
+
+
+def _named_change(entry: Fields) -> Change:
+    return _change(_required_ident(entry, "identifier"), entry)
+
+
+def _change(ident: TableIdent, body: Fields) -> Change:
+    if body.raw("updates") is None:
+        raise InvalidInput(body.name_of("updates"), "is missing; it has to be a list, which may be empty")
+    return Change(ident, _documents(body, "requirements"), _documents(body, "updates"))
+
+
+def _required_ident(body: Fields, key: str) -> TableIdent:
+    named = body.nested(key)
+    if named is None:
+        raise InvalidInput(body.name_of(key), "is missing; it has to have a namespace and a name")
+    return ident_from_body(named)
+
+
+def _required_document(body: Fields, key: str) -> Document:
+    document = _document(body, key)
+    if document is None:
+        raise InvalidInput(body.name_of(key), "is missing; it has to be a JSON object")
+    return document
+
+
+def _document(body: Fields, key: str) -> Document | None:
+    nested = body.nested(key)
+    return None if nested is None else dict(nested.values)
+
+
+def _documents(body: Fields, key: str) -> tuple[Document, ...]:
+    return tuple(dict(entry.values) for entry in body.objects(key))

@@ -1,0 +1,138 @@
+"""The route of tokens: OAuth2's client credentials and token exchange, with OAuth2's own way of saying no."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from tidemill.errors import InvalidInput, Unauthenticated
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.operations import ClientCredential, IssuedToken
+from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.routing import Route
+
+CLIENT_CREDENTIALS: Final = "client_credentials"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+TOKEN_TYPES: Final = (ACCESS_TOKEN, "urn:ietf:params:oauth:token-type:jwt")
+# RFC 6749, 3.3.
+SCOPE: Final = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
+MAX_FIELDS: Final = 100
+
+Form = Mapping[str, str]
+
+
+class _Refused(Exception):
+    """RFC 6749, 5.2: one of its codes, and words for people."""
+
+    def __init__(self, error: str, description: str, status: int = 400) -> None:
+        super().__init__(description)
+        self.error = error
+        self.status = status
+
+
+def get_token(call: Call) -> Response:
+    try:
+        form = _form(call.body)
+        scope = _scope(form)
+        issued = _issue(call, form)
+    except _Refused as refused:
+        return _refuse(refused)
+    answer = {
+        "access_token": issued.value,
+        "token_type": "bearer",
+        "expires_in": int(issued.lifetime.total_seconds()),
+        "issued_token_type": ACCESS_TOKEN,
+        "scope": scope,
+    }
+    return _unstored(json_response(without_nulls(answer)))
+
+
+def _issue(call: Call, form: Form) -> IssuedToken:
+    grant_type, credential = _grant_type(form), _credential(form, call.headers)
+    try:
+        if grant_type == CLIENT_CREDENTIALS:
+            return call.operations.tokens.issue(credential)
+        return call.operations.tokens.exchange(_subject_token(form), credential)
+    except Unauthenticated as error:
+        raise _Refused("invalid_client", str(error), 401) from error
+    except InvalidInput as error:
+        raise _Refused("invalid_grant", str(error)) from error
+
+
+def _grant_type(form: Form) -> str:
+    known = f"{CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
+    given = form.get("grant_type")
+    if given is None:
+        raise _Refused("invalid_request", f"grant_type is missing; use {known}")
+    if given not in (CLIENT_CREDENTIALS, TOKEN_EXCHANGE):
+        raise _Refused("unsupported_grant_type", f"grant_type: {given!r:.100} is not {known}")
+    return given
+
+
+def _subject_token(form: Form) -> str:
+    for name in ("subject_token", "subject_token_type"):
+        if name not in form:
+            raise _Refused("invalid_request", f"{name} is missing")
+    for name in ("subject_token_type", "requested_token_type"):
+        if form.get(name, ACCESS_TOKEN) not in TOKEN_TYPES:
+            problem = f"{form[name]!r:.100} is not {' or '.join(TOKEN_TYPES)}"
+            raise _Refused("invalid_request", f"{name}: {problem}")
+    return form["subject_token"]
+
+
+def _credential(form: Form, headers: Headers) -> ClientCredential | None:
+    if "client_id" in form or "client_secret" in form:
+        return ClientCredential(form.get("client_id", ""), form.get("client_secret", ""))
+    scheme, _, encoded = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        client_id, _, secret = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError as error:
+        raise _Refused(
+            "invalid_client", "authorization: Basic needs base64 of '<client id>:<secret>'", 401
+        ) from error
+    return ClientCredential(client_id, secret)
+
+
+def _scope(form: Form) -> str | None:
+    """What the token is for; it is given back, and what a client may do is judged by its grants."""
+    scope = form.get("scope")
+    if scope is not None and not SCOPE.fullmatch(scope):
+        raise _Refused("invalid_scope", "scope: has to be words with a space between each two")
+    return scope
+
+
+def _form(body: bytes) -> Form:
+    """RFC 6749, 3.2: what has no value is not there, and nothing is there twice."""
+    try:
+        fields = parse_qsl(body.decode(), errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise _Refused("invalid_request", "The body is not application/x-www-form-urlencoded") from error
+    form = dict(fields)
+    if len(form) != len(fields):
+        raise _Refused("invalid_request", "The body has a parameter twice")
+    return form
+
+
+def _refuse(refused: _Refused) -> Response:
+    answer: dict[str, Any] = {"error": refused.error, "error_description": str(refused)}
+    response = _unstored(json_response(answer, refused.status))
+    if refused.status == 401:
+        response.headers["www-authenticate"] = 'Basic realm="tidemill"'
+    return response
+
+
+def _unstored(response: Response) -> Response:
+    response.headers["cache-control"] = "no-store"
+    return response
+
+
+ROUTES: Final = (Route("POST", "/iceberg/v1/oauth/tokens", get_token, is_public=True),)

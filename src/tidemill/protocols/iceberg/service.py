@@ -1,0 +1,39 @@
+"""Iceberg's REST catalog as a service of the server: every operation of the specification."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemill.protocols.http.app import Service
+from tidemill.protocols.iceberg.errors import render_error
+from tidemill.protocols.iceberg.idempotency import with_checked_key
+from tidemill.protocols.iceberg.referrers import with_checked_referrers
+from tidemill.protocols.iceberg.routes import (
+    commits,
+    credentials,
+    functions,
+    metrics,
+    namespaces,
+    oauth,
+    registrations,
+    scans,
+    tables,
+    views,
+)
+from tidemill.protocols.iceberg.routes.config import config_routes
+
+SERVED: Final = (
+    *namespaces.ROUTES,
+    *map(with_checked_referrers, tables.ROUTES),
+    *commits.ROUTES,
+    *registrations.ROUTES,
+    *map(with_checked_referrers, views.ROUTES),
+    *functions.ROUTES,
+    *map(with_checked_key, scans.ROUTES),
+    *map(with_checked_referrers, credentials.ROUTES),
+    *metrics.ROUTES,
+)
+
+ROUTES: Final = (*config_routes(SERVED), *oauth.ROUTES, *SERVED)
+
+ICEBERG_SERVICE: Final = Service(prefix=("iceberg",), routes=ROUTES, render_error=render_error)

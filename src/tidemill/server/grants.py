@@ -1,0 +1,53 @@
+"""Judges what clients may do by the grants they have on namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.errors import PermissionDenied
+
+Grants: TypeAlias = Mapping[NamespacePath, frozenset[Permission]]
+
+IMPLIED: Final[Mapping[Permission, frozenset[Permission]]] = {
+    Permission.READ: frozenset({Permission.READ}),
+    Permission.WRITE: frozenset({Permission.WRITE, Permission.READ}),
+    Permission.MANAGE: frozenset({Permission.MANAGE, Permission.WRITE, Permission.READ}),
+    Permission.COMPUTE: frozenset({Permission.COMPUTE, Permission.READ}),
+    Permission.FUNCTION: frozenset({Permission.FUNCTION, Permission.READ}),
+    Permission.ADMIN: frozenset(Permission),
+}
+
+
+class AllowEverything:
+    """For the embedded mode, whose caller is the owner, and for workers, whose jobs were allowed before."""
+
+    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+        return None
+
+
+class GrantAuthorizer:
+    """A grant holds for its namespace and for all that is in it and below; the root is above everything."""
+
+    def __init__(self, grants: Mapping[str, Grants]) -> None:
+        self._allowed = {
+            principal: {path.levels: _with_implied(granted) for path, granted in held.items()}
+            for principal, held in grants.items()
+        }
+
+    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+        allowed = self._allowed.get(caller.principal, {})
+        levels = _namespace_of(resource).levels
+        if not any(permission in allowed.get(levels[:depth], ()) for depth in range(len(levels) + 1)):
+            raise PermissionDenied(caller.principal, permission.value, str(resource))
+
+
+def _namespace_of(resource: NamespacePath | TableIdent) -> NamespacePath:
+    """A namespace may have the name of a table beside it; a grant on the one says nothing about the other."""
+    return resource.namespace if isinstance(resource, TableIdent) else resource
+
+
+def _with_implied(granted: frozenset[Permission]) -> frozenset[Permission]:
+    return frozenset().union(*(IMPLIED[permission] for permission in granted))

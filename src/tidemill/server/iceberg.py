@@ -1,0 +1,61 @@
+"""Puts the operations on Iceberg tables and views together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.catalog.ports import Authorizer
+from tidemill.catalog.signing_ports import RequestSigner
+from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.operations.access import IcebergAccess
+from tidemill.iceberg.operations.commits import IcebergCommitOperations
+from tidemill.iceberg.operations.committing import Committer
+from tidemill.iceberg.operations.places import EntryPlaces
+from tidemill.iceberg.operations.purges import Purger
+from tidemill.iceberg.operations.signing import RequestSigning
+from tidemill.iceberg.operations.tables import IcebergTableOperations
+from tidemill.iceberg.operations.views import IcebergViewOperations
+from tidemill.iceberg.planning.scans import ScanPlanner
+from tidemill.iceberg.reachable import ManifestReachableFiles
+from tidemill.iceberg.table_io import StoredFiles
+from tidemill.storage.local import LocalTableFiles
+from tidemill.storage.warehouse import Warehouse
+from tidemill.store.engine import SqlStore
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergOperations:
+    tables: IcebergTableOperations
+    commits: IcebergCommitOperations
+    views: IcebergViewOperations
+    access: IcebergAccess
+    signing: RequestSigning
+    planner: ScanPlanner
+
+
+def build_purger(store: SqlStore, files: Warehouse) -> Purger:
+    return Purger(store, ManifestReachableFiles(files), MetadataFiles(files))
+
+
+def build_iceberg(
+    store: SqlStore, files: Warehouse, authorizer: Authorizer, signer: RequestSigner | None
+) -> IcebergOperations:
+    metadata = MetadataFiles(files)
+    places, committer = EntryPlaces(files, metadata), Committer(store, metadata)
+    tables = IcebergTableOperations(
+        store,
+        authorizer,
+        metadata,
+        places,
+        committer,
+        build_purger(store, files),
+        looks_for_files=isinstance(files, LocalTableFiles),
+    )
+    return IcebergOperations(
+        tables=tables,
+        commits=IcebergCommitOperations(store, authorizer, places, committer),
+        views=IcebergViewOperations(store, authorizer, metadata, places, committer),
+        access=IcebergAccess(authorizer, files, places),
+        signing=RequestSigning(authorizer, tables, signer),
+        planner=ScanPlanner(StoredFiles(files)),
+    )

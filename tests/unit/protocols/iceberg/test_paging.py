@@ -1,0 +1,84 @@
+"""Pages of listings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers, QueryParams
+
+from tidemill.catalog.model.callers import LOCAL_CALLER
+from tidemill.catalog.model.tables import Page
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.operations import Operations
+from tidemill.protocols.iceberg.paging import MAX_PAGE_SIZE, page_body, page_of, token_after
+
+NAMES = st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+def call(**query: str) -> Call:
+    operations = cast(Operations, None)
+    return Call(operations, LOCAL_CALLER, Limits(), {}, QueryParams(query), Headers(), b"")
+
+
+def listing(names: Sequence[str], **query: str) -> dict[str, Any]:
+    def fetch(page: Page) -> Sequence[str]:
+        following = [name for name in sorted(names) if page.after is None or name > page.after]
+        return following[: page.limit]
+
+    return page_body(page_of(call(**query)), "names", fetch, str)
+
+
+def test_a_client_that_does_not_page_gets_everything() -> None:
+    assert listing(["a", "b", "c"]) == {"next-page-token": None, "names": ["a", "b", "c"]}
+
+
+def test_a_size_without_a_token_begins_a_listing() -> None:
+    first = listing(["a", "b", "c"], pageSize="2")
+    assert first["names"] == ["a", "b"]
+    assert listing(["a", "b", "c"], pageSize="2", pageToken=first["next-page-token"]) == {
+        "next-page-token": None,
+        "names": ["c"],
+    }
+
+
+def test_an_empty_token_begins_a_listing() -> None:
+    assert listing(["a", "b"], pageToken="") == {"next-page-token": None, "names": ["a", "b"]}
+
+
+def test_a_listing_that_ends_with_a_page_has_no_further_page() -> None:
+    assert listing(["a", "b"], pageSize="2")["next-page-token"] is None
+
+
+@given(st.sets(NAMES), st.integers(1, 5))
+def test_pages_together_are_the_listing(names: set[str], size: int) -> None:
+    found: list[str] = []
+    token: str | None = ""
+    while token is not None:
+        page = listing(list(names), pageSize=str(size), pageToken=token)
+        assert len(page["names"]) <= size
+        assert page["next-page-token"] != ""
+        found += page["names"]
+        token = page["next-page-token"]
+    assert found == sorted(names)
+
+
+def test_a_page_that_is_asked_to_be_huge_is_cut() -> None:
+    assert page_of(call(pageSize="9999999999999999999")).limit == MAX_PAGE_SIZE
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "two", "1_0"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    with pytest.raises(InvalidInput, match="pageSize"):
+        page_of(call(pageSize=size))
+
+
+@pytest.mark.parametrize("token", ["!", "a", "ä", "_w", "A" * 2000, token_after("a\x00b")])
+def test_a_token_of_somebody_else_is_refused(token: str) -> None:
+    with pytest.raises(InvalidInput, match="pageToken"):
+        page_of(call(pageToken=token))

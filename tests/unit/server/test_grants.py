@@ -1,0 +1,93 @@
+"""A client may do what its grants allow, where they allow it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.catalog.model.callers import BACKFILL_CALLER, LOCAL_CALLER, Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.errors import PermissionDenied
+from tidemill.server.grants import GrantAuthorizer
+
+ADA = Caller("ada")
+ROOT = NamespacePath()
+TEAM = NamespacePath(("team",))
+RAW = TEAM.child("raw")
+
+
+def is_allowed(
+    granted: Permission, on: NamespacePath, wanted: Permission, resource: NamespacePath | TableIdent
+) -> bool:
+    try:
+        GrantAuthorizer({"ada": {on: frozenset({granted})}}).require(ADA, wanted, resource)
+    except PermissionDenied:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("granted", "allows"),
+    [
+        (Permission.READ, "read"),
+        (Permission.WRITE, "read write"),
+        (Permission.MANAGE, "read write manage"),
+        (Permission.COMPUTE, "read compute"),
+        (Permission.FUNCTION, "read function"),
+        (Permission.ADMIN, "read write manage compute function admin"),
+    ],
+)
+def test_a_permission_brings_those_that_go_without_saying(granted: Permission, allows: str) -> None:
+    allowed = {wanted for wanted in Permission if is_allowed(granted, TEAM, wanted, TEAM)}
+    assert allowed == {Permission(name) for name in allows.split()}
+
+
+@pytest.mark.parametrize("resource", [TEAM, RAW, TableIdent(TEAM, "t"), TableIdent(RAW, "t")], ids=str)
+def test_a_grant_covers_all_that_is_in_its_namespace(resource: NamespacePath | TableIdent) -> None:
+    assert is_allowed(Permission.READ, TEAM, Permission.READ, resource)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [ROOT, NamespacePath(("teams",)), NamespacePath(("team.raw",)), TableIdent(ROOT, "t")],
+    ids=str,
+)
+def test_a_grant_covers_nothing_beside_or_above_its_namespace(resource: NamespacePath | TableIdent) -> None:
+    assert not is_allowed(Permission.ADMIN, TEAM, Permission.READ, resource)
+
+
+def test_a_table_with_the_name_of_a_granted_namespace_is_not_covered() -> None:
+    assert not is_allowed(Permission.ADMIN, TEAM, Permission.READ, TableIdent(ROOT, "team"))
+
+
+levels = st.lists(st.sampled_from("ab"), max_size=4).map(tuple)
+
+
+@given(levels, levels)
+def test_a_grant_covers_exactly_the_paths_that_begin_with_its_own(
+    granted: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    allowed = is_allowed(Permission.READ, NamespacePath(granted), Permission.READ, NamespacePath(asked))
+    assert allowed == "/".join((*asked, "")).startswith("/".join((*granted, "")) if granted else "")
+
+
+def test_grants_on_a_path_add_up() -> None:
+    authorizer = GrantAuthorizer(
+        {"ada": {ROOT: frozenset({Permission.READ}), RAW: frozenset({Permission.COMPUTE})}}
+    )
+    authorizer.require(ADA, Permission.READ, TableIdent(RAW, "t"))
+    authorizer.require(ADA, Permission.COMPUTE, TableIdent(RAW, "t"))
+    with pytest.raises(PermissionDenied):
+        authorizer.require(ADA, Permission.COMPUTE, TableIdent(TEAM, "t"))
+
+
+@pytest.mark.parametrize("caller", [Caller("bob"), LOCAL_CALLER, BACKFILL_CALLER], ids=str)
+def test_whoever_has_no_grants_may_do_nothing(caller: Caller) -> None:
+    with pytest.raises(PermissionDenied):
+        GrantAuthorizer({"ada": {ROOT: frozenset({Permission.ADMIN})}}).require(caller, Permission.READ, TEAM)
+
+
+def test_a_refusal_names_who_lacks_what_and_where() -> None:
+    with pytest.raises(PermissionDenied, match=r"ada lacks the permission 'manage' on team\.raw"):
+        GrantAuthorizer({"ada": {TEAM: frozenset({Permission.WRITE})}}).require(ADA, Permission.MANAGE, RAW)
