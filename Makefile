@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop storm check docs bench serve format lock clean
+.PHONY: setup demo test test-deep interop rck differential storm check docs bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -13,13 +13,19 @@ demo: setup
 	@$(RUN)/python examples/demo.py
 
 test: setup
-	@$(RUN)/python -m pytest -n 2 --dist loadfile
+	@$(RUN)/python -m pytest -n 3 --dist loadfile
 
 test-deep: setup
 	@$(RUN)/python -m pytest -m deep --timeout 7200
 
 interop: setup
 	@$(RUN)/python -m tests.interop.geneva.run
+
+rck: setup
+	@$(RUN)/python -m tests.interop.iceberg.rck
+
+differential: setup
+	@$(RUN)/python -m tests.interop.iceberg.differential --histories 50
 
 storm: setup
 	@TIDEMILL_STORM_COMMITS=200 $(RUN)/python -m pytest tests/interop/test_storm.py
@@ -35,9 +41,10 @@ docs: setup
 	@$(BIN)/python scripts/lance_table.py
 
 bench: setup
-	@$(RUN)/python benchmarks/backfill.py
-	@$(RUN)/python benchmarks/views.py
-	@$(BIN)/python benchmarks/catalog.py
+	@$(RUN)/python -m benchmarks.backfill
+	@$(RUN)/python -m benchmarks.views
+	@$(BIN)/python -m benchmarks.catalog
+	@$(RUN)/python -m benchmarks.iceberg
 
 serve: setup
 	@$(RUN)/tidemill serve --root ./tidemill-data --host 127.0.0.1 --port 8181

@@ -7,14 +7,11 @@ import itertools
 import json
 import os
 import random
-import select
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,80 +24,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.wire import NO_LIMIT, Answer, drive, request_bytes
+
 NAMESPACE: Final = "bench"
 MAX_U64: Final = (1 << 64) - 1
-NO_LIMIT: Final = 3600.0
-
-
-def request_bytes(method: str, path: str, body: object = None) -> bytes:
-    content = b"" if method == "GET" else json.dumps(body).encode()
-    head = (
-        f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
-    )
-    return head.encode() + content
-
-
-class Wire:
-    """One kept connection: sends ready bytes and knows when an answer is whole."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._received = b""
-        self._end = 0
-
-    def receive(self) -> bytes | None:
-        """The body of the answer; None while it is not whole."""
-        self._received += self.socket.recv(1 << 18)
-        if not self._end and (head := self._received.find(b"\r\n\r\n")) >= 0:
-            lines = self._received[:head].lower()
-            length = lines.partition(b"content-length:")[2].partition(b"\r\n")[0]
-            self._end = head + 4 + int(length)
-        if not self._end or len(self._received) < self._end:
-            return None
-        answer, self._received, self._end = self._received, b"", 0
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"refused: {answer[:600].decode(errors='replace')}")
-        return answer.partition(b"\r\n\r\n")[2]
-
-
-def drive(
-    port: int,
-    lanes: Sequence[Iterator[bytes]],
-    seconds: float,
-    seen: Callable[[int, bytes], None] | None = None,
-) -> float:
-    """Requests per second with one connection a lane, each sending its next when the last is answered."""
-    poll, wires = select.epoll(), {}
-    for number, lane in enumerate(lanes):
-        wire = Wire(port)
-        wires[wire.socket.fileno()] = (number, wire, lane)
-        poll.register(wire.socket, select.EPOLLIN)
-    answered, busy = 0, 0
-    began = time.perf_counter()
-    for _, wire, lane in wires.values():
-        if (request := next(lane, None)) is not None:
-            wire.socket.sendall(request)
-            busy += 1
-    while busy:
-        for descriptor, _ in poll.poll():
-            number, wire, lane = wires[descriptor]
-            if (body := wire.receive()) is None:
-                continue
-            answered += 1
-            if seen is not None:
-                seen(number, body)
-            request = next(lane, None) if time.perf_counter() < began + seconds else None
-            if request is None:
-                busy -= 1
-            else:
-                wire.socket.sendall(request)
-    took = time.perf_counter() - began
-    for _, wire, _ in wires.values():
-        wire.socket.close()
-    poll.close()
-    return answered / took
 
 
 class Template:
@@ -156,11 +83,11 @@ class Server:
         shares = [names[start::connections] for start in range(connections)]
         waiting = [iter(share) for share in shares]
 
-        def declared(lane: int, body: bytes) -> None:
-            answer = json.loads(body)
-            if not answer["managed_versioning"]:
+        def declared(lane: int, answer: Answer) -> None:
+            made = json.loads(answer.body)
+            if not made["managed_versioning"]:
                 raise SystemExit(f"{self.title} does not manage versions")
-            location = Path(answer["location"].removeprefix("file://"))
+            location = Path(made["location"].removeprefix("file://"))
             self.locations[next(waiting[lane])] = location
             template.place_data(location)
 
@@ -190,7 +117,7 @@ def start_tidemill(root: Path, processes: int) -> Server:
 
 
 def start_adapter(root: Path) -> Server:
-    return _start("RestAdapter", [str(Path(__file__).resolve()), "--serve-adapter", str(root)], root)
+    return _start("RestAdapter", ["-m", "benchmarks.catalog", "--serve-adapter", str(root)], root)
 
 
 def _start(title: str, command: Sequence[str], root: Path) -> Server:

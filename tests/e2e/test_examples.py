@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -61,7 +61,7 @@ def readme_folder(server: RunningServer, tmp_path_factory: pytest.TempPathFactor
     """A folder in which the README's example has been run, with the server under its default root."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "tidemill-data").symlink_to(server.root)
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     (folder / "example.py").write_text(example)
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
@@ -71,6 +71,17 @@ def readme_folder(server: RunningServer, tmp_path_factory: pytest.TempPathFactor
     yield folder
     with tidemill.connect(server.url) as lake:
         lake.drop_namespace("library", cascade=True)
+
+
+def test_the_iceberg_example_of_the_readme_runs(server: RunningServer) -> None:
+    _, example = blocks("python")
+    assert "http://127.0.0.1:8181" in example
+    names: dict[str, Any] = {}
+    exec(example.replace("http://127.0.0.1:8181", server.url), names)
+    catalog = names["iceberg"]
+    assert catalog.list_tables("sales") == [("sales", "orders")]
+    catalog.drop_table("sales.orders")
+    catalog.drop_namespace("sales")
 
 
 def test_the_example_of_the_readme_runs(readme_folder: Path) -> None:

@@ -75,6 +75,7 @@ def is_built(table: TableOnWire, job: str) -> bool:
     return status == "SUCCEEDED"
 
 
+@pytest.mark.deep
 def test_an_index_survives_the_worker_that_built_it(victim: RunningServer, table: TableOnWire) -> None:
     job = table.asked("create_index", SLOW)["transaction_id"]
     eventually(lambda: status_of(table, job) == "RUNNING", "a worker took the job", TAKE_OVER_SECONDS)

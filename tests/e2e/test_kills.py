@@ -280,6 +280,7 @@ def test_a_killed_worker_is_followed_by_another_that_goes_on(
     assert "taken_over" in [event.kind for event in job.events()]
 
 
+@pytest.mark.deep
 def test_a_killed_server_takes_its_worker_along_and_its_successor_finishes_the_job(
     victim: Victim, docs: tidemill.Table, calls: CallLog
 ) -> None:

@@ -218,6 +218,7 @@ def test_a_table_function_whose_spark_is_killed_is_called_again(
     totals.check()
 
 
+@pytest.mark.deep
 def test_a_statement_whose_worker_is_killed_is_run_again(victim: Victim, groups: Refreshed) -> None:
     job = planned_only(groups)
     kill_worker(victim)

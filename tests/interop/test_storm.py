@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(3600)
 # `make storm` sets the full size.
 STORM = Storm(
     writers=int(os.environ.get("TIDEMILL_STORM_WRITERS", "8")),
-    commits=int(os.environ.get("TIDEMILL_STORM_COMMITS", "15")),
+    commits=int(os.environ.get("TIDEMILL_STORM_COMMITS", "6")),
 )
 SERVERS = 2
 
