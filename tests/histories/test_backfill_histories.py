@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis.stateful import run_state_machine_as_test
 
 from tests.histories.backfills import BackfillHistory, ForeignBackfillHistory
-from tests.histories.settings import history_settings
+from tests.histories.settings import follow_share
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize("share", range(17))
 def test_random_histories(share: int) -> None:
-    run_state_machine_as_test(BackfillHistory, settings=history_settings(10, 12))
+    follow_share(BackfillHistory, share, 10, 12)
 
 
 @pytest.mark.parametrize("share", range(3))
 def test_random_histories_without_stable_row_ids(share: int) -> None:
-    run_state_machine_as_test(ForeignBackfillHistory, settings=history_settings(10, 12))
+    follow_share(ForeignBackfillHistory, share, 10, 12)

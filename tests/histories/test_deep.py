@@ -1,12 +1,12 @@
-"""The same random histories, many and long: `make test-deep`."""
+"""Many and long histories, new ones every time: `make test-deep`."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.histories.backfills import BackfillHistory, ForeignBackfillHistory
-from tests.histories.settings import history_settings
+from tests.histories.settings import follow_new
 from tests.histories.test_foreign_histories import ForeignChunkerHistory, ForeignQueryHistory
 from tests.histories.view_kinds import ALL
 
@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(7200)]
 
 @pytest.mark.parametrize("share", range(200))
 def test_long_backfill_histories(share: int) -> None:
-    run_state_machine_as_test(BackfillHistory, settings=history_settings(EXAMPLES, 25))
+    follow_new(BackfillHistory, EXAMPLES, 25)
 
 
 @pytest.mark.parametrize("share", range(50))
 def test_long_backfill_histories_without_stable_row_ids(share: int) -> None:
-    run_state_machine_as_test(ForeignBackfillHistory, settings=history_settings(EXAMPLES, 25))
+    follow_new(ForeignBackfillHistory, EXAMPLES, 25)
 
 
 @pytest.mark.parametrize("share", range(100))
 @pytest.mark.parametrize("machine", VIEWS)
 def test_long_view_histories(machine: type[RuleBasedStateMachine], share: int) -> None:
-    run_state_machine_as_test(machine, settings=history_settings(EXAMPLES, 40))
+    follow_new(machine, EXAMPLES, 40)

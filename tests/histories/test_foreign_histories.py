@@ -7,10 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis.stateful import run_state_machine_as_test
 
 from tests.engine import Engine, column_function, succeeded
-from tests.histories.settings import history_settings
+from tests.histories.settings import follow_share
 from tests.histories.views import ChunkerHistory, QueryHistory, ViewHistory
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.state import JobState
@@ -60,4 +59,4 @@ def test_a_version_that_was_rewritten_meanwhile_is_not_taken_for_filled(tmp_path
 @pytest.mark.parametrize("share", range(2))
 @pytest.mark.parametrize("machine", [ForeignChunkerHistory, ForeignQueryHistory])
 def test_random_histories(machine: type[ViewHistory], share: int) -> None:
-    run_state_machine_as_test(machine, settings=history_settings(10, 15))
+    follow_share(machine, share, 10, 15)

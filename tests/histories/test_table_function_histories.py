@@ -12,4 +12,4 @@ from tests.histories.views import ViewHistory
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("machine", TABLE_FUNCTIONS, ids=lambda machine: machine.__name__)
 def test_random_histories(machine: type[ViewHistory], share: int) -> None:
-    follow(machine)
+    follow(machine, share)

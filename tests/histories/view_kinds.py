@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hypothesis.stateful import run_state_machine_as_test
-
-from tests.histories.settings import history_settings
+from tests.histories.settings import follow_share
 from tests.histories.views import (
     AggregateHistory,
     ChunkerHistory,
@@ -38,6 +36,5 @@ STATEMENTS: Final[Mapping[type[ViewHistory], int]] = {
 ALL: Final = {**QUERIES, **CHUNKERS, **TABLE_FUNCTIONS, **STATEMENTS}
 
 
-def follow(machine: type[ViewHistory]) -> None:
-    """One share of the machine's histories."""
-    run_state_machine_as_test(machine, settings=history_settings(ALL[machine], STEPS))
+def follow(machine: type[ViewHistory], share: int) -> None:
+    follow_share(machine, share, ALL[machine], STEPS)
