@@ -38,7 +38,10 @@ KIT: Final = (
     "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.8",
     "org.xerial:sqlite-jdbc:3.50.3.0",
 )
-SPARK_RUNTIME: Final = (f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{VERSION}",)
+SPARK_RUNTIME: Final = (
+    f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{VERSION}",
+    f"org.apache.iceberg:iceberg-aws-bundle:{VERSION}",
+)
 POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>tidemill</groupId>

@@ -1,4 +1,8 @@
-"""Spark with Iceberg's runtime as it is published, in a process of its own; the server is catalog `ice`."""
+"""Spark with Iceberg's runtime as it is published, in a process of its own.
+
+The server is catalog `ice`, and catalog `planned` where it plans the scans; a server with an object store is
+catalog `signed`, where Spark has no keys.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,10 @@ QUICK_START: Final = {
 
 @dataclass(frozen=True)
 class IcebergRuntime(Connector):
-    """The one jar of Iceberg for Spark, for the pyspark of this project."""
+    """Iceberg's jars for Spark and for S3, for the pyspark of this project."""
 
     folder: Path = Path()
+    signing_uri: str = ""
 
     @property
     def jars(self) -> Path:
@@ -36,16 +41,28 @@ class IcebergRuntime(Connector):
             **plain,
             **QUICK_START,
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.ice.type": "rest",
-            "spark.sql.catalog.ice.uri": uri,
-            # Another client changes tables in between; Spark is to look each time.
-            "spark.sql.catalog.ice.cache-enabled": "false",
+            **_catalog("ice", uri),
+            **_catalog("planned", uri, **{"scan-planning-mode": "server"}),
+            **_catalog(
+                "signed", self.signing_uri, **{"header.X-Iceberg-Access-Delegation": "remote-signing"}
+            ),
             "spark.sql.defaultCatalog": "ice",
         }
 
 
-def iceberg_spark_sql(uri: str, log: Path) -> SparkSql:
+def _catalog(name: str, uri: str, **properties: str) -> dict[str, str]:
+    key = f"spark.sql.catalog.{name}"
+    # Another client changes tables in between; Spark is to look each time.
+    given = {"type": "rest", "uri": uri, "cache-enabled": "false", **properties}
+    return {
+        key: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{key}.{option}": value for option, value in given.items()},
+    }
+
+
+def iceberg_spark_sql(uri: str, signing_uri: str, log: Path) -> SparkSql:
     """A session to send SQL to; raises JarsMissing."""
-    runtime = IcebergRuntime("iceberg-spark-runtime-4.1_2.13", VERSION, None, spark_runtime_jars())
+    runtime = IcebergRuntime(
+        "iceberg-spark-runtime-4.1_2.13", VERSION, None, spark_runtime_jars(), signing_uri
+    )
     return SparkSql(runtime, uri, log)

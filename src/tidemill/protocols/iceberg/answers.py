@@ -11,7 +11,7 @@ import orjson
 from starlette.responses import Response
 
 from tidemill.catalog.haste import may_take_time
-from tidemill.catalog.model.identifiers import table_ident
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.errors import Unavailable
 from tidemill.iceberg.metadata.tables import refs_only
 from tidemill.iceberg.model.entries import Entry, StagedTable
@@ -21,11 +21,11 @@ from tidemill.protocols.iceberg.credentials import (
     signing_config,
     storage_config,
     storage_credentials,
+    wants_signatures_alone,
+    without_secrets,
 )
 from tidemill.protocols.iceberg.etags import Snapshots, is_known, tag_of
 
-DELEGATION: Final = "x-iceberg-access-delegation"
-SIGNING: Final = "remote-signing"
 JSON: Final = "application/json"
 COMPRESSED_FROM: Final = 1024
 QUICKLY: Final = 1
@@ -96,7 +96,7 @@ def respond(call: Call, answer: Answer) -> Response:
     if answer.place is None:
         return _response(answer.status, answer.body)
     try:
-        options = call.operations.iceberg_access.options(call.caller, table_ident(answer.table), answer.place)
+        options = _options(call, table_ident(answer.table), answer.place)
     except Unavailable:
         # What was asked for is done; credentials can be asked for again, a commit better not.
         options = None
@@ -110,7 +110,7 @@ def respond(call: Call, answer: Answer) -> Response:
 
 def respond_loaded(call: Call, entry: Entry, snapshots: Snapshots) -> Response:
     """304 without a body when the client says that it has this state in this form."""
-    options = call.operations.iceberg_access.options(call.caller, entry.ident, entry.place)
+    options = _options(call, entry.ident, entry.place)
     config = _config(call, entry.ident.levels, options)
     tag = tag_of(entry.metadata_location, snapshots, config)
     headers = {"etag": tag}
@@ -130,11 +130,17 @@ def _with_refs_only(metadata: bytes) -> bytes:
     return orjson.dumps(refs_only(orjson.loads(metadata)))
 
 
+def _options(call: Call, ident: TableIdent, place: str) -> Mapping[str, str]:
+    """Whoever can do with signatures gets no secret."""
+    options = call.operations.iceberg_access.options(call.caller, ident, place)
+    is_signed = call.operations.iceberg_signing.is_on and wants_signatures_alone(call.headers)
+    return without_secrets(options) if is_signed else options
+
+
 def _config(call: Call, table: tuple[str, ...], options: Mapping[str, str]) -> dict[str, str]:
-    """Where requests are signed, it is for clients that ask for it and those that get no credentials."""
+    """Where requests are signed, it is for those that get no credentials."""
     config = storage_config(options)
-    asks = SIGNING in call.headers.get(DELEGATION, "")
-    if call.operations.iceberg_signing.is_on and (asks or SECRET not in options):
+    if call.operations.iceberg_signing.is_on and SECRET not in options:
         return config | signing_config(table_ident(table))
     return config
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from starlette.datastructures import Headers
+
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.signing_ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unsupported
@@ -22,8 +24,21 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "aws_region": ("client.region", "s3.region"),
 }
 SECRET: Final = "aws_secret_access_key"
+SECRETS: Final = frozenset({"aws_access_key_id", SECRET, "aws_session_token", "expires_at_millis"})
+DELEGATION: Final = "x-iceberg-access-delegation"
+SIGNING: Final = "remote-signing"
 S3: Final = "s3"
 METHODS: Final = frozenset({"PUT", "GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"})
+
+
+def wants_signatures_alone(headers: Headers) -> bool:
+    """Whether a client asks to have requests signed and for nothing else."""
+    asked = ",".join(headers.getlist(DELEGATION)).split(",")
+    return {kind.strip().lower() for kind in asked} - {""} == {SIGNING}
+
+
+def without_secrets(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key not in SECRETS}
 
 
 def storage_config(options: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.catalog.signing_ports import SignedRequest, SignRequest
@@ -16,6 +17,8 @@ from tidemill.protocols.iceberg.credentials import (
     signing_config,
     storage_config,
     storage_credentials,
+    wants_signatures_alone,
+    without_secrets,
 )
 
 SESSION = {
@@ -63,6 +66,22 @@ def test_credentials_are_told_for_the_location_where_there_are_secrets() -> None
     assert storage_credentials("s3://b/t", SESSION) == [
         {"prefix": "s3://b/t", "config": storage_config(SESSION)}
     ]
+
+
+@pytest.mark.parametrize("asked", [["remote-signing"], [" Remote-Signing ,"], ["remote-signing", ""]])
+def test_a_client_may_want_nothing_but_signatures(asked: list[str]) -> None:
+    headers = Headers(raw=[(b"x-iceberg-access-delegation", one.encode()) for one in asked])
+    assert wants_signatures_alone(headers)
+
+
+@pytest.mark.parametrize("asked", [None, "", "vended-credentials", "vended-credentials,remote-signing"])
+def test_a_client_that_takes_credentials_gets_them(asked: str | None) -> None:
+    headers = Headers({} if asked is None else {"X-Iceberg-Access-Delegation": asked})
+    assert not wants_signatures_alone(headers)
+
+
+def test_without_secrets_the_store_is_still_known() -> None:
+    assert without_secrets({**STORE, **SESSION}) == {**STORE, "aws_region": "eu-west-1"}
 
 
 def test_old_and_new_clients_are_sent_to_the_same_signer() -> None:
