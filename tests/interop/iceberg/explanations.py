@@ -31,6 +31,7 @@ FORM: Final = re.compile(
 PARTITION_IDS: Final = re.compile(
     r"\.metadata\.(last-partition-id|partition-specs\[\d+\]\.fields\[\d+\]\.field-id)"
 )
+GIVEN_IDS: Final = re.compile(r"Cannot parse missing int: (spec|order)-id")
 BAD_REQUESTS: Final = frozenset(
     {"BadRequestException", "IllegalArgumentException", "ValidationException", "ValidationError"}
 )
@@ -146,9 +147,28 @@ def _has_nulls(found: Difference) -> bool:
     )
 
 
-def _passes_unknown_default(found: Difference) -> bool:
-    is_unknown = re.match(r"Cannot set default .* to unknown", found.ours.error[1]) is not None
-    return is_unknown and json.dumps(found.request.body).count('"action": "set-default-') > 1
+def _sets_default_first(found: Difference) -> bool:
+    """The reference looks at the default that a commit ends with."""
+    unknown = re.match(r"Cannot set default (spec|sort order) to unknown", found.ours.error[1])
+    if unknown is None:
+        return False
+    kind = unknown[1].replace(" ", "-")
+    later = json.dumps(found.request.body).partition(f'"set-default-{kind}"')[2]
+    return f'"set-default-{kind}"' in later or f'"add-{kind}"' in later
+
+
+def _gives_ids(found: Difference) -> bool:
+    return found.ours.status < 300 and bool(GIVEN_IDS.search(str(found.reference.body)))
+
+
+def _adds_schema_again(found: Difference) -> bool:
+    has_several = json.dumps(found.request.body).count('"add-schema"') > 1
+    return has_several and re.match(r"\.metadata\.versions\[\d+\]\.schema-id", found.what) is not None
+
+
+def _has_nameless_namespace(found: Difference) -> bool:
+    names = found.reference.body.get("namespaces", []) if isinstance(found.reference.body, dict) else []
+    return found.request.operation == "listNamespaces" and any("" in levels for levels in names)
 
 
 # What is meant to differ, and why; a difference that none of these explains is a mistake of ours.
@@ -174,6 +194,9 @@ EXPLAINED: Final[Mapping[str, Reason]] = {
     "a new view has the summary that its client sent": _has_first_summary,
     "a transform that nobody knows has at least the form of one": _has_odd_transform,
     "what is null is absent": _has_nulls,
-    "a default is looked for when it is set, even if another one follows": _passes_unknown_default,
+    "a default is looked for when it is set, whatever follows": _sets_default_first,
+    "an id that the server gives need not be sent": _gives_ids,
+    "a schema that is added again counts as last added, as one that was alone does": _adds_schema_again,
+    "the reference has namespaces without a name": _has_nameless_namespace,
     "the form of all updates is looked at before any is applied": _looks_at_forms_first,
 }

@@ -27,7 +27,11 @@ TYPE_KEYS: Final = frozenset({"type", "element", "key", "value", "transform", "d
 # Made anew by every server.
 NOT_COMPARED: Final = frozenset({"config", "storage-credentials", "next-page-token", "created-at"})
 # The reference does not write what is the same as nothing.
-LEFT_OUT: Final[Sequence[tuple[str, Any]]] = (("sequence-number", 0), ("identifier-field-ids", []))
+LEFT_OUT: Final[Sequence[tuple[str, Any]]] = (
+    ("sequence-number", 0),
+    ("identifier-field-ids", []),
+    ("encryption-keys", []),
+)
 NO_ANSWER: Final = 504
 
 
@@ -91,7 +95,7 @@ class Side:
             self.send("DELETE", f"{at}/{kind}/{quote(name[1])}")
 
     def empty(self, levels: Levels = ()) -> None:
-        """The reference makes namespaces with empty names, and has no path for them."""
+        """The reference makes namespaces with empty names, and has no path for them: what holds one stays."""
         parent = f"?parent={path_of(levels).removeprefix('namespaces/')}" if levels else ""
         for child in self._listed(f"namespaces{parent}", "namespaces"):
             if all(child):
@@ -102,6 +106,10 @@ class Side:
             for entry in self._listed(f"{path_of(levels)}/{kind}", "identifiers"):
                 self.forget((levels, entry["name"]))
         self.send("DELETE", path_of(levels))
+        left = self.send("GET", path_of(levels))
+        if left.status == 200:
+            removals = [key for key in left.body["properties"] if key != "location"]
+            self.send("POST", f"{path_of(levels)}/properties", {"removals": removals})
 
     def _listed(self, path: str, key: str) -> list[Any]:
         answer = self.send("GET", path)
