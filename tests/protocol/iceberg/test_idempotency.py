@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from tests.conftest import RunningServer
+from tests.iceberg_requests import new_key
 from tests.protocol.iceberg.wire import (
     SCHEMA,
     Space,
     check_error,
     keyed,
-    new_key,
     new_version,
     set_properties,
     view_version,

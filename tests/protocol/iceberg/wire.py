@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,8 @@ import yaml  # type: ignore[import-untyped] # it ships no types
 from openapi_schema_validator import OAS30Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+
+from tests.iceberg_requests import new_key
 
 SPECIFICATION: Final = Path(__file__).parents[4] / "shared" / "spec" / "iceberg-rest.yaml"
 DOCUMENT: Final = "urn:iceberg"
@@ -75,12 +75,6 @@ def check_error(answer: httpx.Response, status: int, kind: str, message: str = "
     error = check_form(answer, "IcebergErrorResponse", status)["error"]
     assert (error["type"], error["code"]) == (kind, status), error
     assert error["message"].startswith(message), error["message"]
-
-
-def new_key() -> str:
-    """A UUID of version 7."""
-    digits = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
-    return f"{digits[:8]}-{digits[8:12]}-7{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"
 
 
 def keyed(key: str | None = None) -> dict[str, str]:

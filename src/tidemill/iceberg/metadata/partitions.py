@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import FIRST_PARTITION_ID, Draft, find_by_id, numbered
-from tidemill.iceberg.metadata.schema_updates import LAST_ADDED
+from tidemill.iceberg.metadata.choices import SPEC, choose
+from tidemill.iceberg.metadata.drafts import FIRST_PARTITION_ID, Draft, numbered
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.shapes import (
     find_int,
@@ -113,16 +113,7 @@ def check_set_default_spec(update: Document, where: str) -> None:
 
 
 def set_default_spec(draft: Draft, update: Document) -> None:
-    spec_id = update["spec-id"]
-    if spec_id == LAST_ADDED:
-        if draft.last_spec_id is None:
-            raise InvalidMetadata("Cannot set last added spec: no spec has been added")
-        spec_id = draft.last_spec_id
-    if find_by_id(draft.document["partition-specs"], "spec-id", spec_id) is None:
-        raise InvalidMetadata(f"Cannot set default spec to unknown spec: {spec_id}")
-    if spec_id != draft.document["default-spec-id"]:
-        draft.put("default-spec-id", spec_id)
-        draft.has_new_shape = True
+    choose(draft, SPEC, update["spec-id"], draft.last_spec_id)
 
 
 def check_remove_specs(update: Document, where: str) -> None:

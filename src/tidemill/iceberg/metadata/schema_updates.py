@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft, find_by_id
+from tidemill.iceberg.metadata.choices import SCHEMA, choose
+from tidemill.iceberg.metadata.drafts import Draft
 from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
 from tidemill.iceberg.metadata.shapes import get_field, get_int, get_ints, get_object
 from tidemill.iceberg.model.entries import Document
-
-LAST_ADDED = -1
 
 
 def check_add_schema(update: Document, where: str) -> None:
@@ -39,16 +38,7 @@ def check_set_current_schema(update: Document, where: str) -> None:
 
 
 def set_current_schema(draft: Draft, update: Document) -> None:
-    schema_id = update["schema-id"]
-    if schema_id == LAST_ADDED:
-        if draft.last_schema_id is None:
-            raise InvalidMetadata("Cannot set last added schema: no schema has been added")
-        schema_id = draft.last_schema_id
-    if find_by_id(draft.document["schemas"], "schema-id", schema_id) is None:
-        raise InvalidMetadata(f"Cannot set current schema to unknown schema: {schema_id}")
-    if schema_id != draft.document["current-schema-id"]:
-        draft.put("current-schema-id", schema_id)
-        draft.has_new_shape = True
+    choose(draft, SCHEMA, update["schema-id"], draft.last_schema_id)
 
 
 def check_remove_schemas(update: Document, where: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import UNSORTED, Draft, find_by_id
-from tidemill.iceberg.metadata.schema_updates import LAST_ADDED
+from tidemill.iceberg.metadata.choices import ORDER, choose
+from tidemill.iceberg.metadata.drafts import UNSORTED, Draft
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.shapes import (
     find_int,
@@ -101,16 +101,7 @@ def check_set_default_order(update: Document, where: str) -> None:
 
 
 def set_default_order(draft: Draft, update: Document) -> None:
-    order_id = update["sort-order-id"]
-    if order_id == LAST_ADDED:
-        if draft.last_order_id is None:
-            raise InvalidMetadata("Cannot set last added sort order: no sort order has been added")
-        order_id = draft.last_order_id
-    if find_by_id(draft.document["sort-orders"], "order-id", order_id) is None:
-        raise InvalidMetadata(f"Cannot set default sort order to unknown sort order: {order_id}")
-    if order_id != draft.document["default-sort-order-id"]:
-        draft.put("default-sort-order-id", order_id)
-        draft.has_new_shape = True
+    choose(draft, ORDER, update["sort-order-id"], draft.last_order_id)
 
 
 def _canonical(field: Document) -> Document:
