@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from tidemill.iceberg.metadata.ids import find_by_id
 from tidemill.iceberg.metadata.schemas import Column, get_columns
 from tidemill.iceberg.model.entries import Document
 
@@ -73,11 +74,6 @@ class Draft:
         if "partition_statistics" in indexed:
             files = self.partition_statistics.values()
             self.document["partition-statistics"] = [file for per_snapshot in files for file in per_snapshot]
-
-
-def find_by_id(documents: Iterable[Document], key: str, wanted: int) -> Document | None:
-    """Old documents leave out an id that is 0."""
-    return next((document for document in documents if document.get(key, 0) == wanted), None)
 
 
 def empty_document(version: int, now_ms: int) -> Document:

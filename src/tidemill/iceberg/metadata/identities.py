@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.drafts import Draft, numbered
@@ -74,6 +74,8 @@ def upgrade(draft: Draft, update: Document) -> None:
             {**spec, "fields": numbered(spec["fields"])} for spec in draft.document["partition-specs"]
         ]
         draft.document["last-sequence-number"] = 0
+        # Optional before, and required from now on.
+        draft.document["table-uuid"] = draft.document.get("table-uuid") or str(uuid4())
         draft.document.pop("schema", None)
         draft.document.pop("partition-spec", None)
     if version > 2:

@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.choices import SPEC, choose
 from tidemill.iceberg.metadata.drafts import FIRST_PARTITION_ID, Draft, numbered
+from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.shapes import (
     find_int,
@@ -98,11 +99,11 @@ def add_spec(draft: Draft, update: Document) -> None:
     _check_names(spec)
     known = next((known for known in specs if _is_same(known["fields"], fields)), None)
     if known is not None:
-        draft.last_spec_id = known.get("spec-id", 0)
+        draft.last_spec_id = id_of(known, "spec-id")
         return
     spec["fields"] = _with_ids(draft, fields)
     _check_ids(draft, spec)
-    draft.last_spec_id = max([-1, *(known.get("spec-id", 0) for known in specs)]) + 1
+    draft.last_spec_id = next_id((id_of(known, "spec-id") for known in specs), 0, "spec-id")
     draft.put("partition-specs", [*specs, {**spec, "spec-id": draft.last_spec_id}])
     ids = [field["field-id"] for field in spec["fields"]]
     draft.put("last-partition-id", max([draft.document["last-partition-id"], *ids]))
@@ -125,7 +126,7 @@ def remove_specs(draft: Draft, update: Document) -> None:
     if draft.document["default-spec-id"] in unwanted:
         raise InvalidMetadata("Cannot remove the default partition spec")
     specs = draft.document["partition-specs"]
-    kept = [spec for spec in specs if spec.get("spec-id", 0) not in unwanted]
+    kept = [spec for spec in specs if id_of(spec, "spec-id") not in unwanted]
     if len(kept) < len(specs):
         draft.put("partition-specs", kept)
 
@@ -157,7 +158,7 @@ def _with_ids(draft: Draft, fields: list[Document]) -> list[Document]:
         # Taken away with its use: the same column may be there twice under two names.
         known = taken.pop(_source_key(field), None)
         if known is None:
-            last += 1
+            last = next_id([last], FIRST_PARTITION_ID, "field-id")
         result.append({**field, "field-id": last if known is None else known})
     return result
 

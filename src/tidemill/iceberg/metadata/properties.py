@@ -7,7 +7,7 @@ from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.drafts import Draft
-from tidemill.iceberg.metadata.shapes import get_strings, get_texts, shown
+from tidemill.iceberg.metadata.shapes import as_int, get_strings, get_texts, shown
 from tidemill.iceberg.model.entries import Document
 
 FORMAT_VERSION: Final = "format-version"
@@ -107,10 +107,10 @@ def _integer(properties: Mapping[str, str], key: str, default: int) -> int:
     text = properties.get(key)
     if text is None:
         return default
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
+    number = as_int(text)
+    if number is None:
         raise InvalidMetadata(f"Table property {key} must have integer value: {shown(text)}")
-    return int(text)
+    return number
 
 
 def _check_count(properties: Mapping[str, str], key: str) -> None:

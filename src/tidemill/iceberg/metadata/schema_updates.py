@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.choices import SCHEMA, choose
 from tidemill.iceberg.metadata.drafts import Draft
+from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
 from tidemill.iceberg.metadata.shapes import get_field, get_int, get_ints, get_object
 from tidemill.iceberg.model.entries import Document
@@ -26,10 +27,10 @@ def add_schema(draft: Draft, update: Document) -> None:
     schemas = draft.document["schemas"]
     known = next((known for known in schemas if same_schema(known, schema)), None)
     if known is not None:
-        draft.last_schema_id = known.get("schema-id", 0)
+        draft.last_schema_id = id_of(known, "schema-id")
         return
-    ids = [known.get("schema-id", 0) for known in schemas]
-    draft.last_schema_id = max([draft.document["current-schema-id"] - 1, *ids]) + 1
+    ids = [id_of(known, "schema-id") for known in schemas]
+    draft.last_schema_id = next_id(ids, draft.document["current-schema-id"], "schema-id")
     draft.put("schemas", [*schemas, stored_schema(schema, draft.last_schema_id)])
 
 
@@ -50,6 +51,6 @@ def remove_schemas(draft: Draft, update: Document) -> None:
     if draft.document["current-schema-id"] in unwanted:
         raise InvalidMetadata("Cannot remove the current schema")
     schemas = draft.document["schemas"]
-    kept = [schema for schema in schemas if schema.get("schema-id", 0) not in unwanted]
+    kept = [schema for schema in schemas if id_of(schema, "schema-id") not in unwanted]
     if len(kept) < len(schemas):
         draft.put("schemas", kept)

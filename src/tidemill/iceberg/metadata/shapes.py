@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ _INT_LIMIT: Final = 2**31
 _LONG_LIMIT: Final = 2**63
 _DEPTH_LIMIT: Final = 150
 _SHOWN: Final = 100
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def shown(value: Any) -> str:
@@ -113,6 +115,13 @@ def find_long(owner: Document, key: str, where: str) -> int | None:
 
 def find_string(owner: Document, key: str, where: str) -> str | None:
     return None if owner.get(key) is None else get_string(owner, key, where)
+
+
+def as_int(text: str) -> int | None:
+    """The number that a property is, as Java reads it; None for what is none or does not fit."""
+    if _DIGITS.fullmatch(text) is None or not -_INT_LIMIT <= int(text) < _INT_LIMIT:
+        return None
+    return int(text)
 
 
 def without_nulls(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.choices import ORDER, choose
 from tidemill.iceberg.metadata.drafts import UNSORTED, Draft
+from tidemill.iceberg.metadata.ids import next_id
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.shapes import (
     find_int,
@@ -91,8 +92,8 @@ def add_order(draft: Draft, update: Document) -> None:
     if known is not None:
         draft.last_order_id = known["order-id"]
         return
-    next_id = max([0, *(known["order-id"] for known in orders)]) + 1
-    draft.last_order_id = next_id if fields else UNSORTED["order-id"]
+    ids = [known["order-id"] for known in orders]
+    draft.last_order_id = next_id(ids, 1, "order-id") if fields else UNSORTED["order-id"]
     draft.put("sort-orders", [*orders, {**order, "order-id": draft.last_order_id}])
 
 

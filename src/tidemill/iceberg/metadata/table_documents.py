@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import MAIN, find_by_id, opened
+from tidemill.iceberg.metadata.drafts import MAIN, opened
 from tidemill.iceberg.metadata.identities import check_encryption_key, get_uuid
+from tidemill.iceberg.metadata.ids import find_by_id, id_of
 from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, check_spec_fields
 from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
 from tidemill.iceberg.metadata.references import check_log_times, check_ref
@@ -183,6 +182,6 @@ def _get_by_id(documents: list[Document], key: str, wanted: int, what: str) -> D
 
 
 def _check_unique(documents: list[Document], key: str, what: str) -> None:
-    ids: list[Any] = [document.get(key, 0) for document in documents]
+    ids = [id_of(document, key) for document in documents]
     if len(set(ids)) < len(ids):
         raise InvalidMetadata(f"{key} is not unique in {_WHERE}.{what}: {ids}")

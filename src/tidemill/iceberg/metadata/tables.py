@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft, empty_document, find_by_id, implied_refs, opened
+from tidemill.iceberg.metadata.drafts import Draft, empty_document, implied_refs, opened
 from tidemill.iceberg.metadata.identities import stripped
+from tidemill.iceberg.metadata.ids import find_by_id
 from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, fresh_spec
 from tidemill.iceberg.metadata.properties import (
     SUPPORTED_VERSION,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.ids import next_id
 from tidemill.iceberg.metadata.schemas import same_schema, stored_schema
+from tidemill.iceberg.metadata.shapes import as_int
 from tidemill.iceberg.metadata.view_versions import dialects_of, same_version
 from tidemill.iceberg.model.entries import Document
 
@@ -15,8 +16,6 @@ LAST_ADDED: Final = -1
 HISTORY_SIZE: Final = "version.history.num-entries"
 DEFAULT_HISTORY_SIZE: Final = 10
 DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
-MAX_INT: Final = 2**31 - 1
-INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class ViewDraft:
@@ -65,7 +64,7 @@ class ViewDraft:
         """One that is there already counts as last added, too: a commit may come twice."""
         same = next((each["schema-id"] for each in self._schemas if same_schema(each, schema)), None)
         if same is None:
-            same = _next_id([each["schema-id"] for each in self._schemas], 0, "schema-id")
+            same = next_id([each["schema-id"] for each in self._schemas], 0, "schema-id")
             self._schemas.append(stored_schema(schema, same))
             self._is_changed = True
         self._last_schema = same
@@ -74,7 +73,7 @@ class ViewDraft:
         resolved = {**version, "schema-id": self._known_schema(version["schema-id"])}
         same = next((known for known, each in self._versions.items() if same_version(each, resolved)), None)
         if same is None:
-            same = _next_id(list(self._versions), version["version-id"], "version-id")
+            same = next_id(list(self._versions), version["version-id"], "version-id")
             self._versions[same] = {**resolved, "version-id": same}
             self._added.add(same)
             self._is_changed = True
@@ -150,15 +149,9 @@ class ViewDraft:
 def history_size(properties: Mapping[str, str]) -> int:
     """How many versions to keep; readers check it again, so that a wrong one makes a view unreadable."""
     given = properties.get(HISTORY_SIZE, str(DEFAULT_HISTORY_SIZE))
-    if INTEGER.fullmatch(given) is None or abs(int(given)) > MAX_INT:
+    size = as_int(given)
+    if size is None:
         raise InvalidMetadata(f"{HISTORY_SIZE} must be a number but was {given!r:.100}")
-    if int(given) <= 0:
-        raise InvalidMetadata(f"{HISTORY_SIZE} must be positive but was {int(given)}")
-    return int(given)
-
-
-def _next_id(taken: Sequence[int], wanted: int, field: str) -> int:
-    found = max(wanted, max(taken, default=-1) + 1)
-    if found > MAX_INT:
-        raise InvalidMetadata(f"{field}: there is none left after {MAX_INT}")
-    return found
+    if size <= 0:
+        raise InvalidMetadata(f"{HISTORY_SIZE} must be positive but was {size}")
+    return size

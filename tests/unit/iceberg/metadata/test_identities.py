@@ -96,3 +96,9 @@ def test_encryption_keys_are_kept_by_their_id() -> None:
 def test_an_encryption_key_needs_its_fields() -> None:
     with pytest.raises(InvalidMetadata, match=r"encryption-key.encrypted-key-metadata"):
         change(table(3), {"action": "add-encryption-key", "encryption-key": {"key-id": "k"}})
+
+
+def test_a_table_without_a_uuid_gets_the_one_that_later_versions_require() -> None:
+    changed = change(oldest(), upgraded(2))
+    assert changed["table-uuid"] is not None
+    check_table(changed)

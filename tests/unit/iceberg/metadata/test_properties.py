@@ -61,6 +61,17 @@ def test_metrics_are_of_columns_that_there_are() -> None:
         new_properties(wanted, 2, ["a"])
 
 
+@pytest.mark.parametrize("text", ["2147483647", "+5", "007"])
+def test_numbers_are_those_that_java_reads(text: str) -> None:
+    assert previous_versions({"write.metadata.previous-versions-max": text}) == int(text)
+
+
+@pytest.mark.parametrize("text", ["2147483648", "5.0", " 5", "5_0", "", "٥", "9" * 5000])
+def test_other_numbers_are_none(text: str) -> None:
+    with pytest.raises(InvalidMetadata, match="must have integer value"):
+        previous_versions({"write.metadata.previous-versions-max": text})
+
+
 def test_retries_are_not_negative() -> None:
     with pytest.raises(InvalidMetadata, match="must have non negative integer value"):
         new_properties({"commit.retry.min-wait-ms": "-1"}, 2, [])
