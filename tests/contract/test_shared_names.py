@@ -187,17 +187,27 @@ def test_a_place_of_lance_is_taken(catalog: IcebergStore, place: str, is_taken: 
 
 
 @pytest.mark.parametrize(
-    ("place", "is_inside"),
-    [("/w/a/b", True), ("/w/a/b/c/d", True), ("/w/a", False), ("/w/a/bc", False), ("/w/entry/c", False)],
+    ("place", "is_inside", "overlaps"),
+    [
+        ("/w/a/b", True, True),
+        ("/w/a/b/c/d", True, True),
+        ("/w/a", False, True),
+        ("/w/a/bc", False, False),
+        ("/w/entry/c", True, True),
+        ("/w/own/c", False, False),
+    ],
 )
-def test_what_lies_in_a_lance_table_is_known_without_writing(
-    catalog: IcebergStore, place: str, is_inside: bool
+def test_whose_place_it_is_is_known_without_writing(
+    catalog: IcebergStore, place: str, is_inside: bool, overlaps: bool
 ) -> None:
+    own = an_entry("shop", "own", place="/w/own")
     with catalog.transaction() as tx:
+        tx.iceberg.add(own)
         tx.iceberg.add(an_entry("shop", "entry", place="/w/entry"))
         tx.tables.add(a_table("shop", "orders", location="/w/a/b"))
     with catalog.reading() as tx:
-        assert tx.iceberg.is_in_lance_table(place) is is_inside
+        assert tx.iceberg.is_in_another(place, own.entry_id) is is_inside
+        assert tx.iceberg.is_overlapping(replace(own, place=place)) is overlaps
 
 
 def test_of_a_lance_table_and_an_entry_that_take_one_place_at_once_one_sees_the_other(

@@ -45,8 +45,11 @@ class IcebergRepository(Protocol):
     def is_place_taken(self, entry: Entry) -> bool:
         """Whether its place is, contains or lies in that of something else; holds for the transaction."""
 
-    def is_in_lance_table(self, place: str) -> bool:
-        """Whether the place is, or lies in, that of a Lance table by now; nobody is held back."""
+    def is_overlapping(self, entry: Entry) -> bool:
+        """The same as of now; nobody is held back."""
+
+    def is_in_another(self, place: str, entry_id: UUID) -> bool:
+        """Whether the place is, or lies in, that of something else as of now, of Iceberg or Lance."""
 
 
 class PurgeQueue(Protocol):

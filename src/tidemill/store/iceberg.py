@@ -34,7 +34,7 @@ from tidemill.store.faults import is_foreign_key_violation, refusable
 from tidemill.store.paths import find_namespace_id, get_namespace_id, place, place_values
 from tidemill.store.prepared import Prepared
 from tidemill.store.schema import iceberg_entries, tables
-from tidemill.store.tables import IS_LANCE, is_place_taken, places_above
+from tidemill.store.tables import IS_LANCE, has_overlap, is_place_taken, places_above
 
 HOLDERS: Final = {holder.value: holder for holder in Holder}
 ENTRIES: Final[Select[Any]] = select(
@@ -159,9 +159,12 @@ class SqlIcebergRepository:
     def is_place_taken(self, entry: Entry) -> bool:
         return is_place_taken(self._connection, entry.place, tables.c.table_id != entry.entry_id)
 
-    def is_in_lance_table(self, place: str) -> bool:
+    def is_overlapping(self, entry: Entry) -> bool:
+        return has_overlap(self._connection, entry.place, tables.c.table_id != entry.entry_id)
+
+    def is_in_another(self, place: str, entry_id: UUID) -> bool:
         query = select(tables.c.table_id).where(
-            tables.c.location.in_([place, *places_above(place)]), IS_LANCE
+            tables.c.location.in_([place, *places_above(place)]), tables.c.table_id != entry_id
         )
         return self._connection.execute(query.limit(1)).first() is not None
 

@@ -217,6 +217,11 @@ def is_place_taken(connection: Connection, location: str, by: ColumnElement[bool
         .where(namespaces.c.namespace_id == ROOT_ID)
         .with_for_update(key_share=True)
     )
+    return has_overlap(connection, location, by)
+
+
+def has_overlap(connection: Connection, location: str, by: ColumnElement[bool]) -> bool:
+    """The same without waiting for others, or making them wait."""
     # In byte order "0" is next to "/": between them is all that begins with the place and a slash.
     is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
     overlaps = or_(tables.c.location.in_([location, *places_above(location)]), is_below)

@@ -55,9 +55,9 @@ def test_a_name_that_is_taken_is_not_registered(space: Space) -> None:
 
 def test_what_lies_in_the_place_of_a_table_is_not_registered_as_another(space: Space) -> None:
     location = space.made_table("t")["metadata-location"]
-    check_error(register(space, "twin", location), 409, "AlreadyExistsException")
+    check_error(register(space, "twin", location), 400, "BadRequestException")
     location = space.made_view("v")["metadata-location"]
-    check_error(register_view(space, "twin", location), 409, "AlreadyExistsException")
+    check_error(register_view(space, "twin", location), 400, "BadRequestException")
 
 
 def test_a_table_is_overwritten_where_that_is_asked_for(space: Space) -> None:

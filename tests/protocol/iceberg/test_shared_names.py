@@ -205,7 +205,7 @@ def test_iceberg_takes_no_place_in_a_lance_table(space: Space, untouched: Path, 
         space.commit(space.table("t"), {"action": "set-location", "location": location}),
         space.commit(space.view("v"), {"action": "set-location", "location": location}),
     ):
-        check_error(answer, 409, "AlreadyExistsException")
+        check_error(answer, 400, "BadRequestException", "location: ")
     assert (space.names("tables"), space.names("views")) == (["t"], ["v"])
 
 
@@ -234,7 +234,7 @@ def test_iceberg_writes_no_metadata_into_a_lance_table(space: Space, untouched: 
         space.create_view("x", properties=properties),
         space.commit(space.table("t"), set_properties(**properties)),
     ):
-        check_error(answer, 409, "AlreadyExistsException")
+        check_error(answer, 400, "BadRequestException", "location: ")
 
 
 def test_iceberg_takes_no_place_around_a_lance_table(
@@ -243,8 +243,8 @@ def test_iceberg_takes_no_place_around_a_lance_table(
     outer = server.root / "warehouse" / space.name
     place = f"{space.name}/inner"
     assert lance.post("table", "lance", "declare", json={"location": place}).status_code == 200
-    check_error(space.create_table("x", location=f"file://{outer}"), 409, "AlreadyExistsException")
-    check_error(space.create_view("x", location=str(outer)), 409, "AlreadyExistsException")
+    check_error(space.create_table("x", location=f"file://{outer}"), 400, "BadRequestException")
+    check_error(space.create_view("x", location=str(outer)), 400, "BadRequestException")
 
 
 @pytest.mark.parametrize("place", ["", "/data", "/deeper/still", "/.."])

@@ -16,7 +16,7 @@ from tidemill.iceberg.metadata.table_updates import checked_updates
 from tidemill.iceberg.metadata.tables import changed_table, dropped_files
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.committing import Committer, Step
-from tidemill.iceberg.operations.names import now_ms, refuse_lance
+from tidemill.iceberg.operations.names import now_ms, refuse_overlap
 from tidemill.iceberg.operations.places import EntryPlaces
 from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
 
@@ -90,9 +90,10 @@ class IcebergCommitOperations:
             None, change.updates, default_location=location, now_ms=now_ms(tx), base_location=None
         )
         place = self._places.checked(document["location"])
-        refuse_lance(tx, place)
+        entry = Entry(entry_id, change.ident, EntryKind.TABLE, place, "", b"")
+        refuse_overlap(tx, entry)
         self._places.prepare(document["location"])
-        return Step(None, Entry(entry_id, change.ident, EntryKind.TABLE, place, "", b""), document)
+        return Step(None, entry, document)
 
     def _place(self, before: Entry, location: str, changed: str) -> str:
         return before.place if changed == location else self._places.checked(changed)

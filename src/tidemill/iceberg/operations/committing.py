@@ -12,14 +12,13 @@ from typing import Final
 
 import structlog
 
-from tidemill.catalog.errors import LocationInUse
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
-from tidemill.iceberg.operations.names import refuse_lance
+from tidemill.iceberg.operations.names import place_taken, refuse_overlap
 from tidemill.iceberg.operations.removals import FileRemoval
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
@@ -42,6 +41,10 @@ class Step:
     after: Entry
     document: Document | None
     obsolete: Sequence[str] = ()
+
+    @property
+    def is_placed_anew(self) -> bool:
+        return self.before is None or self.before.place != self.after.place
 
 
 class _Overtaken(Exception):
@@ -100,7 +103,8 @@ class Committer:
                     self._files.remove(file)
             raise
         with _tidying():
-            self._removal.remove_all(file for step in steps for file in step.obsolete)
+            for step in steps:
+                self._removal.remove_all(step.obsolete, step.after.entry_id)
         return [step.after for step in done]
 
     def _with_file(self, step: Step, written: list[str]) -> Step:
@@ -113,13 +117,15 @@ class Committer:
         return replace(step, after=replace(step.after, metadata_location=made.location, metadata=made.data))
 
     def _check_directory(self, step: Step, document: Document) -> None:
-        """Raises LocationInUse; afterwards there would be a file, or a directory, in a Lance table."""
+        """Raises InvalidInput; afterwards there would be a file or directory where somebody else has his."""
         directory = self._files.directory_of(document)
-        has_place = step.before is not None and step.before.place == step.after.place
-        if has_place and directory.startswith(f"{step.after.place}/"):
+        is_own = directory.startswith(f"{step.after.place}/")
+        if is_own and not step.is_placed_anew:
             return
         with self._store.reading() as tx:
-            refuse_lance(tx, directory)
+            refuse_overlap(tx, step.after)
+            if not is_own and tx.iceberg.is_in_another(directory, step.after.entry_id):
+                raise place_taken(directory)
 
 
 @contextmanager
@@ -133,23 +139,35 @@ def _tidying() -> Iterator[None]:
 
 def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
     for step in steps:
-        is_placed_anew = step.before is None or step.before.place != step.after.place
-        if is_placed_anew and tx.iceberg.is_place_taken(step.after):
-            raise LocationInUse(step.after.place)
+        if step.is_placed_anew and (
+            tx.iceberg.is_place_taken(step.after)
+            or any(_overlap(step.after.place, other.after.place) for other in steps if other is not step)
+        ):
+            raise place_taken(step.after.place)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 def _apply(tx: IcebergTransaction, step: Step) -> None:
     """Raises _Overtaken."""
-    if step.document is None:
-        return
-    if step.before is not None:
-        if not tx.iceberg.swap(step.before, step.after):
+    if step.before is None:
+        try:
+            tx.iceberg.add(step.after)
+        except NameTaken as error:
+            raise _Overtaken from error
+    elif step.document is None:
+        if not _is_still(tx, step.before):
             raise _Overtaken
-        return
-    try:
-        tx.iceberg.add(step.after)
-    except NameTaken as error:
-        raise _Overtaken from error
+    elif not tx.iceberg.swap(step.before, step.after):
+        raise _Overtaken
+
+
+def _is_still(tx: IcebergTransaction, entry: Entry) -> bool:
+    """It is not changed, and what was required of it has to hold when others are."""
+    found = tx.iceberg.lock(entry.ident, entry.kind)
+    return found is not None and found.metadata_location == entry.metadata_location
 
 
 def _pause(attempt: int) -> None:

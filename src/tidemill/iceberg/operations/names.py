@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tidemill.catalog.errors import LocationInUse
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import Authorizer
-from tidemill.errors import TidemillError
+from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
 from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
@@ -59,7 +58,7 @@ class EntryNames:
         with self._store.transaction() as tx:
             also(tx, after)
             if tx.iceberg.is_place_taken(after):
-                raise LocationInUse(after.place)
+                raise place_taken(after.place)
             if existing is None:
                 tx.iceberg.add(after)
             elif not tx.iceberg.swap(existing, after):
@@ -102,7 +101,12 @@ def refuse_taken(tx: IcebergTransaction, entry: Entry) -> None:
         tx.namespaces.get(entry.ident.namespace)
 
 
-def refuse_lance(tx: IcebergTransaction, place: str) -> None:
-    """Raises LocationInUse: before anything is written there, and before anybody else is held back."""
-    if tx.iceberg.is_in_lance_table(place):
-        raise LocationInUse(place)
+def refuse_overlap(tx: IcebergTransaction, entry: Entry) -> None:
+    """Raises what taking the place would raise, before anything is written there."""
+    if tx.iceberg.is_overlapping(entry):
+        raise place_taken(entry.place)
+
+
+def place_taken(place: str) -> InvalidInput:
+    """Not a conflict: on a commit clients would take that for a reason to try the same again."""
+    return InvalidInput("location", f"{place:.200} is, contains or lies in the place of something else")

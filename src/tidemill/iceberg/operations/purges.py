@@ -57,8 +57,8 @@ class Purger:
         if (metadata.get("properties") or {}).get("gc.enabled", "true").lower() == "false":
             # Its files may belong to other tables as well.
             return
-        self._content.remove_all(self._files.named_by(metadata))
+        self._content.remove_all(self._files.named_by(metadata), entry.entry_id)
         statistics = [*(metadata.get("statistics") or ()), *(metadata.get("partition-statistics") or ())]
-        self._content.remove_all(found["statistics-path"] for found in statistics)
+        self._content.remove_all((found["statistics-path"] for found in statistics), entry.entry_id)
         previous = [found["metadata-file"] for found in metadata.get("metadata-log") or ()]
-        self._metadata.remove_all([*previous, entry.metadata_location])
+        self._metadata.remove_all([*previous, entry.metadata_location], entry.entry_id)

@@ -24,7 +24,7 @@ from tidemill.iceberg.model.entries import (
     StagedTable,
 )
 from tidemill.iceberg.operations.committing import Committer, Step
-from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_lance, refuse_taken
+from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_overlap, refuse_taken
 from tidemill.iceberg.operations.places import EntryPlaces
 from tidemill.iceberg.operations.purges import Purger
 from tidemill.iceberg.ports import Also, IcebergStore
@@ -132,5 +132,5 @@ class IcebergTableOperations:
         entry = Entry(entry_id, ident, EntryKind.TABLE, self._places.checked(location), "", b"")
         with self._store.reading() as tx:
             refuse_taken(tx, entry)
-            refuse_lance(tx, entry.place)
+            refuse_overlap(tx, entry)
             return entry, new_table(new, location, entry_id, now_ms(tx))
