@@ -12,10 +12,10 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.model.entries import Document
-from tidemill.iceberg.planning.scans import UNREADABLE
+from tidemill.iceberg.planning.scans import GONE, UNREADABLE, is_content
 from tidemill.iceberg.table_io import StoredFiles, literal_place
 
-NOT_READ: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError, InvalidInput, *UNREADABLE)
+NOT_READ: Final = (OSError, InvalidInput, *UNREADABLE)
 
 log = structlog.get_logger("tidemill.iceberg")
 
@@ -50,14 +50,21 @@ class ManifestReachableFiles:
     def _manifests(self, place: str) -> list[ManifestFile]:
         try:
             return list(read_manifest_list(self._io.new_input(place)))
-        except NOT_READ:
-            log.warning("a manifest list of a purged table cannot be read", location=place)
+        except NOT_READ as error:
+            _pass_over(error, "a manifest list of a purged table cannot be read", place)
             return []
 
     def _data_files(self, manifest: ManifestFile) -> list[str]:
         try:
             entries = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
-        except NOT_READ:
-            log.warning("a manifest of a purged table cannot be read", location=manifest.manifest_path)
+        except NOT_READ as error:
+            _pass_over(error, "a manifest of a purged table cannot be read", manifest.manifest_path)
             return []
         return [entry.data_file.file_path for entry in entries]
+
+
+def _pass_over(error: Exception, event: str, location: str) -> None:
+    """Unless the storage is to blame, which may be in order again later."""
+    if not (is_content(error) or isinstance(error, GONE)):
+        raise error
+    log.warning(event, location=location, problem=str(error)[:200])

@@ -175,6 +175,9 @@ class _Duty:
             self.do()
         except (TidemillError, OSError) as error:
             log.warning("could not tend", to=self.name, error=str(error))
+        except Exception:
+            # The other duties are not to blame, and this one may go well next time.
+            log.exception("failed to tend", to=self.name)
         self.due_at = monotonic() + self.seconds
 
 

@@ -55,6 +55,31 @@ def filled(catalog: RestCatalog, space: Space) -> Table:
     return made
 
 
+def damaged(codec: str, schema: str = '{"type": "record", "name": "manifest_file", "fields": []}') -> bytes:
+    """An Avro file with one block of one row, which is not what the codec makes."""
+    texts = {b"avro.schema": schema.encode(), b"avro.codec": codec.encode()}
+    head = b"".join(b"%c%b%b%b" % (len(k) * 2, k, _length(len(v)), v) for k, v in texts.items())
+    sync = b"0123456789abcdef"
+    return b"Obj\x01\x04" + head + b"\x00" + sync + b"\x02\x08" + b"\xff\xfe\xfd\xfc" + sync
+
+
+def _length(count: int) -> bytes:
+    """A number as Avro writes it, in groups of seven bits."""
+    count, groups = count * 2, []
+    while count > 127:
+        groups.append(count & 127 | 128)
+        count >>= 7
+    return bytes([*groups, count])
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "no Avro": b"no manifest",
+    "no header": b"Obj\x01\x00",
+    **{codec: damaged(codec) for codec in ("null", "deflate", "zstandard", "bzip2", "snappy")},
+}
+
+
 def warehouse_of(server: RunningServer) -> Path:
     return server.root / "warehouse"
 
@@ -129,11 +154,12 @@ def test_lists_that_are_null_are_empty(space: Space) -> None:
     assert not (place / "metadata/nulls.metadata.json").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"no manifest", b"Obj\x01\x00"])
-def test_manifests_that_are_none_do_not_keep_the_rest(space: Space, filled: Table, content: bytes) -> None:
+@pytest.mark.parametrize("content", UNREADABLE, ids=list(UNREADABLE))
+def test_manifests_that_are_none_do_not_keep_the_rest(space: Space, filled: Table, content: str) -> None:
     snapshot = filled.refresh().current_snapshot()
     assert snapshot is not None
-    directory_of(snapshot.manifest_list).write_bytes(content)
+    directory_of(snapshot.manifest_list).write_bytes(UNREADABLE[content])
+    check_error(space.http.post(f"{space.table()}/plan", json={}), 406, "UnsupportedOperationException")
     assert drop(space).status_code == 204
     assert not directory_of(filled.metadata_location).exists()
     assert not directory_of(snapshot.manifest_list).exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from itertools import chain
 from threading import Lock
 from typing import Final
 
-from pyiceberg.exceptions import ValidationError
+from pyiceberg.exceptions import ResolveError, ValidationError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
 from pyiceberg.io import FileIO
@@ -29,6 +30,7 @@ from pyiceberg.table import ManifestGroupPlanner
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Operation, ancestors_between_ids
 from pyiceberg.types import IcebergType, UnknownType
+from zstandard import ZstdError
 
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
@@ -42,6 +44,7 @@ BATCH: Final = 1000
 MOST_KEPT_PLANS: Final = 8
 # What pyiceberg raises for metadata it does not know, and for manifests that are none.
 UNREADABLE: Final = (
+    ResolveError,
     ValidationError,
     ValueError,
     TypeError,
@@ -54,7 +57,17 @@ UNREADABLE: Final = (
     SystemError,
     MemoryError,
     struct.error,
+    # Of the codecs that manifests may be compressed with, one of which is not there.
+    zlib.error,
+    ZstdError,
+    ImportError,
 )
+GONE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+
+def is_content(error: Exception) -> bool:
+    """Whether it is about what is in a file: bzip2 says so with an error of the operating system's class."""
+    return not isinstance(error, OSError) or error.errno is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +237,15 @@ def _reading(metadata_location: str) -> Iterator[None]:
     """For what metadata and manifests can be: they are made by clients."""
     try:
         yield
-    except FileNotFoundError as error:
+    except GONE as error:
         raise MetadataFileNotFound(str(error.filename or error)) from error
     except InvalidInput as error:
         raise Unsupported(
             f"The scan cannot be planned here, plan it in the client: a manifest's {error}"
         ) from error
-    except UNREADABLE as error:
+    except (OSError, *UNREADABLE) as error:
+        if not is_content(error):
+            raise
         problem = str(error).split("\n", maxsplit=1)[0][:300]
         raise Unsupported(
             f"The scan cannot be planned here, plan it in the client: {metadata_location} or one of its "
