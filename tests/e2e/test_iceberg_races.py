@@ -13,11 +13,12 @@ import httpx
 import pytest
 
 from tests.conftest import RunningServer, start_server
-from tests.iceberg_requests import new_table, new_view, number_of, with_properties, with_version
+from tests.iceberg_requests import SCHEMA, new_table, new_view, number_of, with_properties, with_version
 from tests.postgres import PostgresCluster, PostgresMissing
 
 CLIENTS = 16
 COMMITS = 6
+ROUNDS = 25
 KEEP_ALL = str(CLIENTS * COMMITS + 10)
 
 
@@ -85,6 +86,40 @@ def test_every_commit_to_one_table_is_in_its_history_once(servers: list[RunningS
     assert [*map(number_of, line)] == list(range(CLIENTS * COMMITS))
     for before, after in zip(line, [*line[1:], loaded["metadata-location"]], strict=True):
         assert stored(after)["metadata-log"][-1]["metadata-file"] == before
+
+
+def test_what_a_transaction_requires_of_one_table_holds_while_it_changes_another(
+    servers: list[RunningServer], tables: str
+) -> None:
+    """Each changes one table if the other is as it was: whichever comes second finds that it is not."""
+    root = tables.rpartition("/namespaces/")[0]
+    moved = [
+        {"action": "add-schema", "schema": {**SCHEMA, "fields": [{**SCHEMA["fields"][0], "name": "other"}]}},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    require = [{"type": "assert-current-schema-id", "current-schema-id": 0}]
+
+    def change(name: str, requirements: Sequence[Any], updates: Sequence[Any]) -> dict[str, Any]:
+        identifier = {"namespace": ["races"], "name": name}
+        return {"identifier": identifier, "requirements": requirements, "updates": updates}
+
+    for number in range(ROUNDS):
+        pair = (f"a{number}", f"b{number}")
+        for name in pair:
+            assert httpx.post(f"{servers[0].url}{tables}/tables", json=new_table(name)).status_code == 200
+        transactions = [
+            [change(one, require, []), change(other, [], moved)] for one, other in (pair, pair[::-1])
+        ]
+
+        def commit(place: int, given: Sequence[Any] = transactions) -> int:
+            body = {"table-changes": given[place % 2]}
+            return httpx.post(f"{servers[place % 2].url}{root}/transactions/commit", json=body).status_code
+
+        with ThreadPoolExecutor(4) as threads:
+            statuses = list(threads.map(commit, range(4)))
+        assert set(statuses) == {204, 409}, statuses
+        loaded = [httpx.get(f"{servers[0].url}{tables}/tables/{name}").json() for name in pair]
+        assert sorted(table["metadata"]["current-schema-id"] for table in loaded) == [0, 1]
 
 
 def test_every_replacement_of_one_view_becomes_a_version_of_its_own(

@@ -22,14 +22,16 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.conftest import RunningServer, start_server
+from tests.iceberg_requests import SCHEMA, new_key
 from tests.object_store import KEY_ID, REGION, SECRET, ObjectStore
 from tests.protocol.iceberg.clients import PEOPLE, people, pyiceberg_on, spark_view
 from tests.protocol.iceberg.wire import Space, check_error, check_form
 
-OWNER, READER = "owner:all-of-it", "reader:only-looking"
+OWNER, READER, WRITER = "owner:all-of-it", "reader:only-looking", "writer:here-only"
 CLIENTS: Final = {
     "owner": {"secret": "all-of-it"},
     "reader": {"secret": "only-looking", "grants": {"": ["read"]}},
+    "writer": {"secret": "here-only", "grants": {"here": ["write"]}},
 }
 CLIENT_KEY, CLIENT_SECRET = "client-key", "client-secret"
 SIGNING: Final = {"X-Iceberg-Access-Delegation": "remote-signing"}
@@ -266,6 +268,27 @@ def test_a_tag_stands_for_the_session_too(sessions: Stand, table: Table) -> None
         with as_client(sessions, credential) as http:
             statuses[credential] = http.get(path, headers={"If-None-Match": tag}).status_code
     assert statuses == {OWNER: 304, READER: 200}
+
+
+def test_a_request_that_is_sent_again_opens_no_table_that_has_gone_elsewhere(sessions: Stand) -> None:
+    body, headers = {"name": "moved", "schema": SCHEMA}, {"Idempotency-Key": new_key()}
+    with as_client(sessions, OWNER) as owner, as_client(sessions, WRITER) as writer:
+        for name in ("here", "elsewhere"):
+            assert owner.post("namespaces", json={"namespace": [name]}).status_code == 200
+        first = writer.post("namespaces/here/tables", json=body, headers=headers)
+        assert check_form(first, "LoadTableResult")["storage-credentials"]
+        again = writer.post("namespaces/here/tables", json=body, headers=headers)
+        assert check_form(again, "LoadTableResult")["storage-credentials"]
+        moved = {
+            "source": {"namespace": ["here"], "name": "moved"},
+            "destination": {"namespace": ["elsewhere"], "name": "moved"},
+        }
+        assert owner.post("tables/rename", json=moved).status_code == 204
+        late = check_form(
+            writer.post("namespaces/here/tables", json=body, headers=headers), "LoadTableResult"
+        )
+    assert late["metadata"] == first.json()["metadata"]
+    assert (late["config"], late.get("storage-credentials")) == ({}, None)
 
 
 def test_sessions_stay_out_of_the_log(sessions: Stand, table: Table) -> None:

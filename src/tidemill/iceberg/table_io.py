@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from tidemill.catalog.model.locations import LOCAL_URI, settled_location
 from tidemill.catalog.ports import TableFiles
-from tidemill.errors import Unsupported
+from tidemill.errors import InvalidInput, Unsupported
 
 
 def literal_place(location: str) -> str:
@@ -38,13 +40,21 @@ class StoredFile(InputFile):
 
 
 class StoredFiles(FileIO):
-    """For reading manifests and taking files away; tables are written by clients."""
+    """For reading manifests and taking files away; tables are written by clients.
 
-    def __init__(self, files: TableFiles, **properties: Any) -> None:
-        super().__init__(properties)
+    Nothing is read from a directory that is somebody else's.
+    """
+
+    def __init__(
+        self, files: TableFiles, is_anothers: Callable[[str], bool] = lambda directory: False, **more: Any
+    ) -> None:
+        super().__init__(more)
         self._files = files
+        self._is_anothers = lru_cache(maxsize=None)(is_anothers)
 
     def new_input(self, location: str) -> InputFile:
+        if self._is_anothers(literal_place(location).rpartition("/")[0]):
+            raise InvalidInput("location", f"{location:.200} is in another table or view")
         return StoredFile(location, self._files)
 
     def new_output(self, location: str) -> OutputFile:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
 
 from tidemill.catalog.ports import Authorizer
 from tidemill.catalog.signing_ports import RequestSigner
@@ -21,6 +23,14 @@ from tidemill.iceberg.table_io import StoredFiles
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore
+
+
+def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> StoredFiles:
+    def is_anothers(directory: str) -> bool:
+        with store.reading() as tx:
+            return tx.iceberg.is_in_another(directory, table_id)
+
+    return StoredFiles(files, is_anothers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ def build_iceberg(
         tables=tables,
         commits=IcebergCommitOperations(store, authorizer, places, committer),
         views=IcebergViewOperations(store, authorizer, metadata, places, committer),
-        access=IcebergAccess(authorizer, files, places),
+        access=IcebergAccess(store, authorizer, files, places),
         signing=RequestSigning(authorizer, tables, signer),
-        planner=ScanPlanner(StoredFiles(files)),
+        planner=ScanPlanner(partial(_files_of, store, files)),
     )

@@ -11,6 +11,8 @@ from tidemill.errors import InvalidInput
 
 MAX_LOCATION_BYTES: Final = 2048
 TABLE_SUFFIX: Final = ".lance"
+ICEBERG_DIRECTORY: Final = "iceberg"
+"""Where Iceberg tables lie in the warehouse, unless their clients choose a place for them."""
 # What follows two slashes and no third is a host, and only this machine is known by one.
 LOCAL_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)")
 URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")

@@ -6,7 +6,12 @@ from typing import Final
 from uuid import UUID
 
 from tidemill.catalog.errors import LocationInUse
-from tidemill.catalog.model.locations import is_below, lies_in_table_directory, settled_location
+from tidemill.catalog.model.locations import (
+    ICEBERG_DIRECTORY,
+    is_below,
+    lies_in_table_directory,
+    settled_location,
+)
 from tidemill.catalog.ports import CatalogTransaction, TableFiles
 from tidemill.errors import InvalidInput
 
@@ -26,6 +31,8 @@ class TablePlaces:
                 "location",
                 f"{raw!r:.200} is neither in the warehouse nor under an allowed location, or a link",
             )
+        if location == f"{self._warehouse}/{ICEBERG_DIRECTORY}":
+            raise InvalidInput("location", f"{raw!r:.200} is where tables of many lie")
         if self.is_managed(location) and lies_in_table_directory(location, self._warehouse):
             raise InvalidInput("location", f"{raw!r:.200} lies in a directory that is named like a table's")
         return location

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID, uuid4
 
+from tidemill.catalog.model.locations import ICEBERG_DIRECTORY
 from tidemill.catalog.ports import TableFiles
+from tidemill.errors import InvalidInput
 from tidemill.iceberg.files import MetadataFiles
 
-DIRECTORY: Final = "iceberg"
 SOME_TABLE: Final = UUID(int=0)
 
 
@@ -20,16 +21,20 @@ class EntryPlaces:
         # Clients read locations as URIs; a path with a percent sign would be read as another one.
         is_path = warehouse.startswith("/") and "%" not in warehouse
         self.warehouse = f"file://{warehouse}" if is_path else warehouse
+        self._shared = f"{warehouse}/{ICEBERG_DIRECTORY}"
         self._metadata = metadata
 
     def new(self) -> tuple[UUID, str]:
         """An id and its location."""
         entry_id = uuid4()
-        return entry_id, f"{self.warehouse}/{DIRECTORY}/{entry_id}"
+        return entry_id, f"{self.warehouse}/{ICEBERG_DIRECTORY}/{entry_id}"
 
     def checked(self, location: str) -> str:
         """The place of a location that a client chose; raises InvalidInput when it is not ours to use."""
-        return self._metadata.place_of(location)
+        place = self._metadata.place_of(location)
+        if place == self._shared:
+            raise InvalidInput("location", f"{location:.200} is where tables of many lie")
+        return place
 
     def prepare(self, location: str) -> None:
         """Some clients write only into directories that exist."""

@@ -6,12 +6,13 @@ import hashlib
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from threading import Lock
 from typing import Final
+from uuid import UUID
 
 from pyiceberg.exceptions import ResolveError, ValidationError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -34,6 +35,7 @@ from zstandard import ZstdError
 
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
+from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning.deletes import DeleteFiles
 from tidemill.iceberg.planning.fitting import fitted_filter
 from tidemill.iceberg.planning.manifests import read_manifests
@@ -95,16 +97,17 @@ class Plan:
 
 
 class ScanPlanner:
-    """Reads manifests through `io`, which has to refuse what no table may name."""
+    """`files_of` gives the files that the table with this id may name, and has to refuse all others."""
 
-    def __init__(self, io: FileIO) -> None:
-        self._io = io
+    def __init__(self, files_of: Callable[[UUID], FileIO]) -> None:
+        self._files_of = files_of
         self._lock = Lock()
         self._kept: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
 
-    def plan(self, metadata_location: str, metadata: bytes, request: ScanRequest) -> Plan:
+    def plan(self, table_entry: Entry, request: ScanRequest) -> Plan:
         """Raises InvalidInput for what the table has not got, Unsupported for tables it cannot read."""
-        digest = hashlib.sha256(metadata).digest()
+        metadata_location, metadata = table_entry.metadata_location, table_entry.metadata
+        digest = hashlib.sha256(table_entry.entry_id.bytes + metadata).digest()
         if (kept := self._find((digest, repr(request)))) is not None:
             return kept
         with _reading(metadata_location):
@@ -113,7 +116,8 @@ class ScanPlanner:
         table = table.model_copy(update={"current_schema_id": exact.schema_id})
         scanned = replace(exact, filter=fitted_filter(table.schema(), exact))
         with _reading(metadata_location):
-            tasks = sorted(self._tasks(table, scanned), key=lambda task: task.data_file.file_path)
+            found = self._tasks(table, self._files_of(table_entry.entry_id), scanned)
+            tasks = sorted(found, key=lambda task: task.data_file.file_path)
             plan = Plan(
                 exact, _enough(tasks, exact.min_rows_requested), table.schema(), _partition_types(table)
             )
@@ -121,15 +125,15 @@ class ScanPlanner:
             self._keep((digest, repr(exact)), plan)
         return plan
 
-    def _tasks(self, table: TableMetadata, request: ScanRequest) -> Iterator[FileTask]:
-        scan = ManifestGroupPlanner(table, self._io, request.filter, request.is_case_sensitive)
+    def _tasks(self, table: TableMetadata, files: FileIO, request: ScanRequest) -> Iterator[FileTask]:
+        scan = ManifestGroupPlanner(table, files, request.filter, request.is_case_sensitive)
         residuals = _Residuals(table, request)
         if request.is_incremental:
-            for entry in self._appended(table, scan, request):
+            for entry in _appended(table, files, scan, request):
                 yield FileTask(entry.data_file, (), residuals.of(entry.data_file))
             return
         snapshot = table.snapshot_by_id(request.snapshot_id or 0)
-        manifests = [] if snapshot is None else read_manifests(self._io, snapshot.manifest_list)
+        manifests = [] if snapshot is None else read_manifests(files, snapshot.manifest_list)
         data, deletes = [], DeleteFiles(table.specs())
         for entry in _entries(scan, manifests):
             if entry.data_file.content == DataFileContent.DATA:
@@ -138,27 +142,6 @@ class ScanPlanner:
                 deletes.add(entry)
         for entry in data:
             yield FileTask(entry.data_file, deletes.of(entry), residuals.of(entry.data_file))
-
-    def _appended(
-        self, table: TableMetadata, scan: ManifestGroupPlanner, request: ScanRequest
-    ) -> Iterator[ManifestEntry]:
-        """The files that snapshots of appends added; what others did between them is not part of it."""
-        appends = {
-            snapshot.snapshot_id: snapshot
-            for snapshot in ancestors_between_ids(
-                request.start_snapshot_id, request.end_snapshot_id or 0, table
-            )
-            if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
-        }
-        manifests = {
-            manifest.manifest_path: manifest
-            for snapshot in appends.values()
-            for manifest in read_manifests(self._io, snapshot.manifest_list)
-            if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in appends
-        }
-        for entry in _entries(scan, manifests.values()):
-            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in appends:
-                yield entry
 
     def _find(self, key: tuple[bytes, str]) -> Plan | None:
         with self._lock:
@@ -171,6 +154,26 @@ class ScanPlanner:
             self._kept[key] = plan
             while len(self._kept) > MOST_KEPT_PLANS:
                 self._kept.popitem(last=False)
+
+
+def _appended(
+    table: TableMetadata, files: FileIO, scan: ManifestGroupPlanner, request: ScanRequest
+) -> Iterator[ManifestEntry]:
+    """The files that snapshots of appends added; what others did between them is not part of it."""
+    appends = {
+        snapshot.snapshot_id: snapshot
+        for snapshot in ancestors_between_ids(request.start_snapshot_id, request.end_snapshot_id or 0, table)
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+    }
+    manifests = {
+        manifest.manifest_path: manifest
+        for snapshot in appends.values()
+        for manifest in read_manifests(files, snapshot.manifest_list)
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in appends
+    }
+    for entry in _entries(scan, manifests.values()):
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in appends:
+            yield entry
 
 
 class _Residuals:

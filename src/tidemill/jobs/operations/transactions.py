@@ -40,6 +40,7 @@ class JobTransactions:
 
     def cancel(self, caller: Caller, tx: CatalogTransaction, transaction_id: str) -> None:
         jobs = job_transaction(tx)
+        self._authorizer.require(caller, Permission.COMPUTE, jobs.jobs.get(transaction_id).table)
         jobs.jobs.request_cancel(transaction_id)
         jobs.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
 

@@ -78,6 +78,8 @@ class ViewOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         if definition.functions:
             self._authorizer.require(caller, Permission.FUNCTION, ident)
+        if definition.is_populated:
+            self._authorizer.require(caller, Permission.COMPUTE, ident)
         check_form(definition)
         sources = self._read(caller, ident, definition)
         settled = self._settled(ident, definition, sources)

@@ -136,7 +136,7 @@ def verify_request(call: Call, fields: Fields) -> VerifyRequest:
 def require_main_branch(call: Call, table: TableIdent, branch: str | None) -> None:
     """Functions are declared for a table; working on main instead would destroy what the caller protects."""
     if branch is not None and branch != MAIN_BRANCH:
-        call.operations.versions.get_branch(table, branch)
+        call.operations.versions.describe(call.caller, table, branch, None)
         raise InvalidInput("branch", f"functions are declared on {MAIN_BRANCH} only, not on {branch!r:.60}")
 
 

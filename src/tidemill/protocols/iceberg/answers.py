@@ -92,6 +92,15 @@ def loaded_view(entry: Entry) -> Answer:
     return Answer(200, _state(entry.metadata_location, entry.metadata) + b',"config":{}}')
 
 
+def respond_again(call: Call, answer: Answer) -> Response:
+    """What was answered before, with credentials only if the table is still where it was."""
+    if answer.place is None or call.operations.iceberg_access.is_there(
+        table_ident(answer.table), answer.place
+    ):
+        return respond(call, answer)
+    return _response(answer.status, answer.body + (b',"config":{}}' if answer.is_open else b""))
+
+
 def respond(call: Call, answer: Answer) -> Response:
     if answer.place is None:
         return _response(answer.status, answer.body)

@@ -18,7 +18,7 @@ from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.answers import Answer, json_answer, respond
+from tidemill.protocols.iceberg.answers import Answer, json_answer, respond, respond_again
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS, error_body, message_of
 
 HEADER: Final = "Idempotency-Key"
@@ -43,7 +43,9 @@ def mutation(call: Call, operation: str, needs: Sequence[Need], run: Callable[[K
     receipts.authorize(call.caller, needs)
     asked = Receipt(key, call.caller.principal, operation, resource_of(call), _digest(call.body), b"")
     found = receipts.find(asked)
-    return respond(call, _carry_out(call, asked, run) if found is None else Answer.from_bytes(found.outcome))
+    if found is not None:
+        return respond_again(call, Answer.from_bytes(found.outcome))
+    return respond(call, _carry_out(call, asked, run))
 
 
 def kept(keep: Keep, answer_of: Callable[[Result], Answer]) -> Callable[[CatalogTransaction, Result], None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import orjson
 import pyarrow as pa
@@ -33,6 +33,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType
 
+from tidemill.catalog.model.identifiers import table_ident
+from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.planning.requests import ScanRequest
 from tidemill.iceberg.planning.scans import Plan, ScanPlanner
 from tidemill.iceberg.table_io import StoredFiles
@@ -58,7 +60,12 @@ class Lake:
         return self.catalog.create_table(("lake", f"t{uuid4().hex}"), schema, partition_spec=spec)
 
     def plan(self, table: Table, request: ScanRequest) -> Plan:
-        return self.planner.plan(table.metadata_location, metadata_of(table), request)
+        return self.plan_at(table.metadata_location, metadata_of(table), request)
+
+    def plan_at(self, metadata_location: str, metadata: bytes, request: ScanRequest) -> Plan:
+        ident = table_ident(("lake", "t"))
+        entry = Entry(UUID(int=1), ident, EntryKind.TABLE, "", metadata_location, metadata)
+        return self.planner.plan(entry, request)
 
 
 def open_lake(directory: Path) -> Lake:
@@ -66,7 +73,7 @@ def open_lake(directory: Path) -> Lake:
     files = LocalTableFiles(warehouse)
     catalog = SqlCatalog("lake", uri="sqlite:///:memory:", warehouse=f"file://{warehouse}")
     catalog.create_namespace("lake")
-    return Lake(warehouse, catalog, ScanPlanner(StoredFiles(files)))
+    return Lake(warehouse, catalog, ScanPlanner(lambda _: StoredFiles(files)))
 
 
 def rows(*ids: int | None) -> pa.Table:

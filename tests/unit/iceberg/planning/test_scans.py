@@ -332,7 +332,7 @@ def test_deletion_vectors_and_equality_deletes_are_planned_with_row_ids(lake: La
         place / "deletes.avro", [entry(vector, 2), entry(equality, 2)], ManifestContent.DELETES
     )
     write_manifest_list(place / "list.avro", [data, deletes])
-    plan = lake.planner.plan("it", metadata_with(place, str(place / "list.avro")), ScanRequest())
+    plan = lake.plan_at("it", metadata_with(place, str(place / "list.avro")), ScanRequest())
     told = {
         task.data_file.file_path: ([file.file_path for file in task.deletes], task.data_file[FIRST_ROW_ID])
         for task in plan.tasks
@@ -346,23 +346,23 @@ def test_manifests_outside_the_warehouse_are_not_read(lake: Lake, tmp_path: Path
     inside = lake.warehouse / "list.avro"
     write_manifest_list(inside, [manifest])
     with pytest.raises(Unsupported, match=r"plan it in the client: a manifest's .* is outside the warehouse"):
-        lake.planner.plan("it", metadata_with(tmp_path, str(inside)), ScanRequest())
+        lake.plan_at("it", metadata_with(tmp_path, str(inside)), ScanRequest())
     write_manifest_list(tmp_path / "list.avro", [])
     with pytest.raises(Unsupported, match="is outside the warehouse"):
-        lake.planner.plan("it", metadata_with(tmp_path, str(tmp_path / "list.avro")), ScanRequest())
+        lake.plan_at("it", metadata_with(tmp_path, str(tmp_path / "list.avro")), ScanRequest())
 
 
 def test_a_missing_manifest_is_named(lake: Lake, place: Path) -> None:
     with pytest.raises(
         MetadataFileNotFound, match=f"Failed to open input stream for file: .*{place.name}/gone"
     ):
-        lake.planner.plan("it", metadata_with(place, str(place / "gone")), ScanRequest())
+        lake.plan_at("it", metadata_with(place, str(place / "gone")), ScanRequest())
 
 
 def test_a_manifest_that_is_none_is_told_as_not_readable(lake: Lake, place: Path) -> None:
     (place / "list.avro").write_bytes(b"not avro")
     with pytest.raises(Unsupported, match="is not readable"):
-        lake.planner.plan("it", metadata_with(place, str(place / "list.avro")), ScanRequest())
+        lake.plan_at("it", metadata_with(place, str(place / "list.avro")), ScanRequest())
 
 
 def test_metadata_of_a_kind_that_pyiceberg_does_not_know_is_told_as_not_readable(lake: Lake) -> None:
@@ -371,7 +371,7 @@ def test_metadata_of_a_kind_that_pyiceberg_does_not_know_is_told_as_not_readable
     with pytest.raises(
         Unsupported, match=r"^The scan cannot be planned here, plan it in the client: s3://b/m"
     ):
-        lake.planner.plan("s3://b/m", orjson.dumps(document), ScanRequest())
+        lake.plan_at("s3://b/m", orjson.dumps(document), ScanRequest())
 
 
 def test_a_long_plan_is_made_once_for_all_its_batches(lake: Lake, place: Path) -> None:
@@ -379,11 +379,11 @@ def test_a_long_plan_is_made_once_for_all_its_batches(lake: Lake, place: Path) -
     manifest = write_manifest(place / "data.avro", files, ManifestContent.DATA)
     write_manifest_list(place / "list.avro", [manifest])
     metadata = metadata_with(place, str(place / "list.avro"))
-    plan = lake.planner.plan("it", metadata, ScanRequest(filter=where("id in (1, 2)")))
+    plan = lake.plan_at("it", metadata, ScanRequest(filter=where("id in (1, 2)")))
     (place / "data.avro").unlink()
-    assert lake.planner.plan("it", metadata, plan.request) is plan
+    assert lake.plan_at("it", metadata, plan.request) is plan
     with pytest.raises(MetadataFileNotFound):
-        lake.planner.plan("it", metadata, replace(plan.request, filter=AlwaysTrue()))
+        lake.plan_at("it", metadata, replace(plan.request, filter=AlwaysTrue()))
 
 
 def test_files_are_read_through_the_storage_alone(tmp_path: Path) -> None:
@@ -393,5 +393,5 @@ def test_files_are_read_through_the_storage_alone(tmp_path: Path) -> None:
 
 
 def test_metadata_is_taken_as_it_is_stored(lake: Lake, appended: Table) -> None:
-    plan = lake.planner.plan("somewhere else", metadata_of(appended), ScanRequest())
+    plan = lake.plan_at("somewhere else", metadata_of(appended), ScanRequest())
     assert len(plan.tasks) == 3

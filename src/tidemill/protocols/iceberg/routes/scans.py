@@ -80,7 +80,7 @@ def _asked(call: Call, entry: Entry) -> AskedScan:
 
 
 def _plan(call: Call, entry: Entry, asked: AskedScan) -> Plan:
-    return call.operations.scan_planner.plan(entry.metadata_location, entry.metadata, asked.request)
+    return call.operations.scan_planner.plan(entry, asked.request)
 
 
 def _completed(call: Call, entry: Entry, asked: AskedScan, plan: Plan) -> dict[str, Any]:
