@@ -268,7 +268,8 @@ def _keys(batch: pa.RecordBatch, key: str) -> npt.NDArray[np.int64]:
 
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+    """The rows in this order, which may be all of them in another one."""
+    return batch if np.array_equal(rows, np.arange(len(batch))) else batch.take(pa.array(rows))
 
 
 def _set(parts: Sequence[npt.NDArray[np.uint64]]) -> BitMap64:
