@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import lance
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -165,15 +166,27 @@ def test_the_directory_of_all_iceberg_tables_is_nobodys(stranger: Client) -> Non
     check_bad(stranger.lance("table/open$squat/declare", {"location": "iceberg"}), "location")
 
 
-def test_a_batch_declares_no_table_where_something_is(
+def test_a_batch_declares_no_table_where_one_is(
     stranger: Client, owner: Client, server: RunningServer
 ) -> None:
-    left = server.root / "warehouse" / "left"
-    left.mkdir(parents=True, exist_ok=True)
-    (left / "something").write_text("")
+    lance.write_dataset(pa.table({"id": [1]}), str(server.root / "warehouse" / "left"))
     declared = {"declare_table": {"id": ["open", "found"], "location": "left"}}
     check_bad(stranger.lance("table/open$found/declare", {"location": "left"}), "is not empty")
     check_bad(stranger.lance("table/batch-commit", {"operations": [declared]}), "is not empty")
+
+
+def test_a_manifest_that_leads_to_another_table_is_not_followed(stranger: Client, owner: Client) -> None:
+    """Whoever may write a table can put any manifest into its directory."""
+    declared = stranger.lance("table/open$shadow/declare", {}).json()["location"]
+    lance.dataset(owner.lance("table/private$t/describe", {}).json()["location"]).shallow_clone(declared, 1)
+    for route, body in (
+        ("query", {"k": 10, "vector": {}}),
+        ("count_rows", {}),
+        ("update", {"updates": [["id", "id + 1"]]}),
+    ):
+        refused = stranger.lance(f"table/open$shadow/{route}", body)
+        assert refused.status_code == 409, refused.text
+        assert "which this table may not" in refused.text
 
 
 @pytest.mark.parametrize("name", ["private$t", "private$none", "nowhere$t"])

@@ -15,7 +15,7 @@ from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.errors import InvalidInput
-from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.namespace import CommittingNamespace, check_bases
 
 COMMIT_ATTEMPTS: Final = 20
 CONFLICTS: Final = ("Retryable commit conflict", "Too many concurrent writers", "Too much write contention")
@@ -69,7 +69,7 @@ class LanceTableData:
 
     def add_empty_columns(self, table: Table, fields: Sequence[pa.Field], also: TransactionEffect) -> int:
         def write(namespace: CommittingNamespace) -> int:
-            dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+            dataset = namespace.open()
             for field in fields:
                 if field.name in dataset.schema.names:
                     raise InvalidInput("name", f"{table.ident} already has a column '{field.name}'")
@@ -104,7 +104,9 @@ class LanceTableData:
         """The table at a version; the catalog, not storage, says which one is the latest."""
         number = self._versions.get_latest(table).version if version is None else version
         with translated(table.ident):
-            return lance.dataset(table.data_location, version=number, session=self._session)
+            opened = lance.dataset(table.data_location, version=number, session=self._session)
+        check_bases(table, opened)
+        return opened
 
 
 def is_retryable(error: Exception) -> bool:

@@ -89,7 +89,7 @@ class LanceTableEdits:
 
 def _opened(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
     def write(namespace: CommittingNamespace) -> EditResult:
-        return edit(lance.dataset(namespace_client=namespace, table_id=namespace.table_id))
+        return edit(namespace.open())
 
     return write
 

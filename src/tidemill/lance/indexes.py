@@ -70,7 +70,7 @@ class LanceTableIndexes:
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, also)
             with translated(table.ident, namespace, "index"), _blamed_on_request():
-                dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+                dataset = namespace.open()
                 self._check_buildable(table, dataset, definition)
                 path, field = _column(table.ident, dataset.schema, definition)
                 try:
@@ -111,7 +111,7 @@ class LanceTableIndexes:
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table)
             with translated(table.ident, namespace):
-                dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+                dataset = namespace.open()
                 if _find(dataset, name) is None:
                     raise TableIndexNotFound(table.ident, name)
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import lance
 from lance_namespace import (
     ConcurrentModificationError,
     CreateTableVersionResponse,
@@ -17,11 +18,20 @@ from lance_namespace import (
 from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
-from tidemill.catalog.errors import TableVersionAlreadyExists
+from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
+from tidemill.catalog.model.locations import is_below, settled_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import TidemillError
+
+
+def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
+    """A manifest that somebody put into the table's directory may lead anywhere, and we would go there."""
+    for base in dataset.base_paths().values():
+        place = settled_location(base.path, "")
+        if place != table.location and not is_below(place, f"{table.location}/tree"):
+            raise InvalidTableState(table.ident, f"reads from {base.path:.200}, which this table may not")
 
 
 class CommittingNamespace(LanceNamespace):
@@ -43,6 +53,12 @@ class CommittingNamespace(LanceNamespace):
     @property
     def table_id(self) -> list[str]:
         return [str(self._table.table_id)]
+
+    def open(self, version: int | None = None) -> lance.LanceDataset:
+        """To be written to; the newest version if none is given."""
+        opened = lance.dataset(namespace_client=self, table_id=self.table_id, version=version)
+        check_bases(self._table, opened)
+        return opened
 
     def namespace_id(self) -> str:
         return f"tidemill:{self._table.table_id}:{self._table.branch}"

@@ -59,7 +59,7 @@ class LanceTableRefs:
     def create_branch(self, table: Table, name: str, version: int) -> None:
         namespace = CommittingNamespace(self._versions, table.on(MAIN_BRANCH))
         with translated(table.ident, namespace, field="name"):
-            root = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+            root = namespace.open()
             root.create_branch(name, _reference(table, version))
 
     def delete_branch(self, table: Table, name: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 
@@ -103,7 +102,7 @@ class LanceTableSchemas:
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, also)
             with translated(table.ident, namespace, field), _blamed_on(field):
-                dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+                dataset = namespace.open()
                 try:
                     return change(dataset, namespace)
                 except OSError as error:

@@ -21,7 +21,7 @@ class LanceTableSnapshots:
     def restore(self, table: Table, version: int) -> int:
         namespace = CommittingNamespace(self._versions, table)
         with translated(table.ident, namespace):
-            dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id, version=version)
+            dataset = namespace.open(version)
             dataset.restore()
         return int(dataset.version)
 
@@ -42,7 +42,7 @@ class LanceTableSnapshots:
     def replace_schema_metadata(self, table: Table, metadata: Mapping[str, str]) -> Mapping[str, str]:
         namespace = CommittingNamespace(self._versions, table)
         with translated(table.ident, namespace, "metadata"):
-            dataset = lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+            dataset = namespace.open()
             dataset.update_schema_metadata(dict(metadata), replace=True)
         found = dataset.schema.metadata or {}
         return {key.decode(): value.decode() for key, value in found.items()}

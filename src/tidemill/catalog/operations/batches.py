@@ -159,7 +159,7 @@ class BatchOperations:
         else:
             location = self._places.settled(operation.location)
             self._places.check_free(tx, location)
-            self._places.check_empty(location)
+            self._places.check_unversioned(location)
         return Table(table_id, operation.ident, location, properties=dict(operation.properties))
 
     def _delete(self, tx: CatalogTransaction, operation: DeleteVersions, work: _Work) -> int:

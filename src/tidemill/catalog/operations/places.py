@@ -16,6 +16,8 @@ from tidemill.catalog.ports import CatalogTransaction, TableFiles
 from tidemill.errors import InvalidInput
 
 SOME_TABLE: Final = UUID(int=0)
+# Names of staged manifests go on behind it.
+MANIFEST_SUFFIX: Final = ".manifest"
 
 
 class TablePlaces:
@@ -45,6 +47,12 @@ class TablePlaces:
         """A place for a new table; what is there already is registered, not declared."""
         key = self._files.key_of(location)
         if self._files.list_names(key) or self._files.list_names(f"{key}/_versions"):
+            raise InvalidInput("location", f"{location} is not empty; register the table that is there")
+
+    def check_unversioned(self, location: str) -> None:
+        """A place for a table whose first version may be staged already, and no other is there."""
+        names = self._files.list_names(f"{self._files.key_of(location)}/_versions")
+        if any(name.endswith(MANIFEST_SUFFIX) for name in names):
             raise InvalidInput("location", f"{location} is not empty; register the table that is there")
 
     def check_free(self, tx: CatalogTransaction, location: str) -> None:
