@@ -112,6 +112,8 @@ def test_a_job_that_is_resumed_goes_on_from_its_checkpoints(
     docs: tidemill.Table, calls: CallLog, brake: Brake
 ) -> None:
     job = paused(begun(docs, calls, rows=10 * STEP))
+    # Tasks hear of it a moment later; until then they go on, and would beside those of the resumed job.
+    settled(calls.count, "the number of calls")
     brake.release()
     job.resume().wait(TIMEOUT)
     assert docs.count_rows("slow = id") == 600
