@@ -160,7 +160,7 @@ def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
 
 
 @dataclass
-class _Duty:
+class Duty:
     """Something to be done again and again, so many seconds apart."""
 
     name: str
@@ -189,7 +189,7 @@ def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event)
             duty.attend()
 
 
-def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[_Duty]:
+def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[Duty]:
     jobs, checkpoints = build_jobs(lake, bell.set), _checkpoints(lake, settings)
     columns = AutoBackfill(lake.store, lake.assessor, jobs, BACKFILL_CALLER, settings.auto_backfill_policy())
     views = AutoRefresh(
@@ -201,10 +201,10 @@ def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[_Duty]:
         settings.auto_refresh_policy(),
     )
     return [
-        _Duty("columns", settings.auto_backfill_poll_seconds, columns.look),
-        _Duty("views", settings.auto_refresh_poll_seconds, views.look),
-        _Duty("dropped tables", PURGE_SECONDS, build_purger(lake.store, lake.files).purge_waiting),
-        _Duty("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+        Duty("columns", settings.auto_backfill_poll_seconds, columns.look),
+        Duty("views", settings.auto_refresh_poll_seconds, views.look),
+        Duty("dropped tables", PURGE_SECONDS, build_purger(lake.store, lake.files).purge_waiting),
+        Duty("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
     ]
 
 
