@@ -51,6 +51,7 @@ class ErrorCode(StrEnum):
     THROTTLED = "throttled"
     UNSUPPORTED = "unsupported"
     UNAVAILABLE = "unavailable"
+    COMMIT_STATE_UNKNOWN = "commit_state_unknown"
     INTERNAL = "internal"
 
 
@@ -128,3 +129,9 @@ class Unavailable(TidemillError):
     """A part we need does not answer now; the same request may succeed later."""
 
     code = ErrorCode.UNAVAILABLE
+
+
+class CommitStateUnknown(Unavailable):
+    """A commit was sent and its answer is missing: it may have happened, or not."""
+
+    code = ErrorCode.COMMIT_STATE_UNKNOWN

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import lance
@@ -11,7 +13,7 @@ import pytest
 from lance.namespace import RestNamespace
 
 import tidemill
-from tests.protocol.wire import TableOnWire, check_refusal, commit_body, final_name, some_rows
+from tests.protocol.wire import TableOnWire, check_refusal, commit_body, final_name, some_rows, stream
 
 
 def test_a_direct_commit_becomes_a_version(table: TableOnWire) -> None:
@@ -62,12 +64,61 @@ def test_latest_versions_that_were_deleted_are_forgotten(table: TableOnWire, cou
     assert table.insert(some_rows(50))["version"] == 4 - count
 
 
-def test_a_table_without_any_manifest_is_declared_only(table: TableOnWire) -> None:
-    (table.directory / "_versions" / final_name(1)).unlink()
-    answer = table.asked("describe", {"check_declared": True})
-    assert answer["is_only_declared"] is True
-    check_refusal(table.post("query", {"k": 1, "vector": []}), 409, 19)
-    assert table.insert(some_rows())["version"] == 1
+REQUESTS: list[tuple[str, Any]] = [
+    ("describe", {}),
+    ("query", {"k": 1, "vector": []}),
+    ("count_rows", {}),
+    ("version/list", None),
+    ("version/describe", {"version": 1}),
+    ("stats", {}),
+    ("tags/list", {}),
+    ("restore", {"version": 1}),
+    ("delete", {"predicate": "id = 1"}),
+    ("update", {"updates": [["text", "'x'"]]}),
+]
+
+
+@pytest.mark.parametrize("missing", ["the manifests", "the directory", "the warehouse"])
+def test_storage_that_is_away_is_not_an_empty_table(table: TableOnWire, missing: str) -> None:
+    table.insert(some_rows(4))
+    before = table.state()
+    hidden = {
+        "the manifests": table.directory / "_versions",
+        "the directory": table.directory,
+        "the warehouse": table.directory.parent,
+    }[missing]
+    away = hidden.rename(hidden.with_name(f"{hidden.name}.away"))
+    try:
+        if missing == "the manifests":
+            hidden.mkdir()
+        for action, body in REQUESTS:
+            check_refusal(table.post(action, body), 503, 17)
+        check_refusal(table.post("insert", content=stream(some_rows(7))), 503, 17)
+        check_refusal(table.post("version/create", commit_body(3, away / "x", manifest_path="x")), 400, 13)
+        other = TableOnWire(table.http, table.namespace, "other")
+        if missing == "the warehouse":
+            check_refusal(other.post("create", content=stream(some_rows())), 503, 17)
+            health = table.http.get("/api/v1/health")
+            assert (health.status_code, health.json()["status"]) == (503, "degraded")
+            assert str(hidden) in health.json()["storage"]
+        assert missing == "the manifests" or not hidden.exists()
+    finally:
+        if missing == "the manifests":
+            hidden.rmdir()
+        away.rename(hidden)
+    assert table.state() == before
+    assert table.insert(some_rows(7))["version"] == 3
+
+
+def test_a_table_whose_storage_is_gone_for_good_can_be_dropped(table: TableOnWire) -> None:
+    shutil.rmtree(table.directory)
+    assert table.post("describe", {}).status_code == 503
+    assert table.post("drop", {}).status_code == 200
+
+
+def test_a_table_whose_storage_is_gone_for_good_can_be_deregistered(table: TableOnWire) -> None:
+    shutil.rmtree(table.directory)
+    assert table.post("deregister", {}).status_code == 200
 
 
 def test_what_was_computed_from_a_lost_version_is_computed_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table
-from tidemill.errors import ErrorCode, TidemillError
+from tidemill.errors import ErrorCode, TidemillError, Unavailable
 
 
 class NamespaceNotFound(TidemillError):
@@ -53,6 +53,16 @@ class TableHasNoData(TidemillError):
     def __init__(self, table: TableIdent) -> None:
         super().__init__(f"Table {table} is declared but has no data yet; create it or insert into it first")
         self.table = table
+
+
+class TableStorageMissing(Unavailable):
+    """Storage shows nothing of a table that has versions."""
+
+    def __init__(self, table: TableIdent, location: str, version: int) -> None:
+        super().__init__(
+            f"Table {table} has version {version}, but there is no manifest at {location}. Check that the "
+            "storage is mounted and complete; if the data is gone for good, drop or deregister the table"
+        )
 
 
 class InvalidTableState(TidemillError):

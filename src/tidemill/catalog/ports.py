@@ -110,6 +110,12 @@ class VersionRepository(Protocol):
 
     def find_latest(self, table_id: UUID, branch: str) -> TableVersion | None: ...
 
+    def lock(self, version: TableVersion) -> TableVersion | None:
+        """The row of that number as it is now; holds back others that lock it until the transaction ends."""
+
+    def settle(self, version: TableVersion) -> bool:
+        """Marks what was deferred as recorded; False when the row is another or it is recorded already."""
+
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         """All versions of the branch, ascending."""
 
@@ -227,6 +233,25 @@ class CatalogTransaction(Protocol):
     def now(self) -> datetime:
         """The database's clock: the only one that leases and versions are judged by."""
 
+    def deferring(self) -> DeferredWrites: ...
+
+    def apply(self, deferred: bytes) -> None:
+        """Makes writes that were deferred; those that no longer apply are left out."""
+
+
+class DeferredWrites(Protocol):
+    """Writes that are to happen only if a version's manifest gets its place.
+
+    `transaction` checks and reads like the one it was made from. It takes down what belongs to the version's
+    content (coverage, ledger, errors, columns, properties) instead of writing it; all else it writes at once.
+    """
+
+    @property
+    def transaction(self) -> CatalogTransaction: ...
+
+    def packed(self) -> bytes | None:
+        """What was taken down; None when that is nothing."""
+
 
 class CatalogStore(Protocol):
     def transaction(self) -> AbstractContextManager[CatalogTransaction]: ...
@@ -267,14 +292,18 @@ class TableFiles(Protocol):
     def is_inside(self, location: str) -> bool:
         """Whether the location lies in the warehouse, or where else tables may be registered."""
 
-    def copy_if_absent(self, source_key: str, target_key: str) -> None:
-        """Makes target a copy of source, atomically; leaves an existing target alone."""
+    def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
+        """Makes target a copy of source, atomically; False when there is a target already.
 
-    def is_same(self, first_key: str, second_key: str) -> bool:
-        """Whether both objects exist and hold the same bytes."""
+        `content` is what source holds, for a store that would have to read it. Raises FileNotFoundError when
+        source is missing. False may also mean that an earlier attempt of this call made the target.
+        """
 
     def remove(self, key: str) -> None:
         """Removes one object; missing is fine."""
+
+    def check_reachable(self) -> None:
+        """Raises Unavailable when the warehouse is not there at all, as far as that is seen at once."""
 
     def make_directory(self, key: str) -> None:
         """Makes a directory with those above it, where there are directories; one that exists is fine."""
@@ -312,7 +341,10 @@ class TableRefs(Protocol):
 
 
 TransactionEffect = Callable[[CatalogTransaction, int], None]
-"""Work that has to happen in the very transaction that inserts a version's row; gets the version's number."""
+"""Work that becomes visible together with a version; gets the version's number.
+
+It runs in the transaction that reserves the number, over `CatalogTransaction.deferring`.
+"""
 
 
 class TableData(Protocol):

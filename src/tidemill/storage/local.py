@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import filecmp
 import os
 import shutil
 import stat
@@ -65,6 +64,7 @@ class LocalTableFiles:
             return file.read()
 
     def write(self, key: str, data: bytes) -> None:
+        self.check_reachable()
         target = self._path(key)
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = _staging(target)
@@ -74,33 +74,29 @@ class LocalTableFiles:
         finally:
             staging.unlink(missing_ok=True)
 
-    def copy_if_absent(self, source_key: str, target_key: str) -> None:
+    def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
         source, target = self._checked(source_key), self._checked(target_key)
         try:
             # Staged files are never written to again, so that a second name is as good as a copy.
             os.link(source, target)
         except FileExistsError:
-            return
-        except FileNotFoundError:
-            # A client may have finished the move for us.
-            if not os.path.exists(target):
-                raise
+            return False
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
-            _copy_whole(source, target)
-
-    def is_same(self, first_key: str, second_key: str) -> bool:
-        try:
-            return filecmp.cmp(self._checked(first_key), self._checked(second_key), shallow=False)
-        except FileNotFoundError:
-            return False
+            return _copy_whole(source, target)
+        return True
 
     def remove(self, key: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._checked(key))
 
+    def check_reachable(self) -> None:
+        if not self._warehouse.is_dir():
+            raise Unavailable(f"The warehouse directory {self._warehouse} is missing; is it mounted?")
+
     def make_directory(self, key: str) -> None:
+        self.check_reachable()
         self._path(key).mkdir(parents=True, exist_ok=True)
 
     def remove_table(self, location: str) -> None:
@@ -159,12 +155,21 @@ def _staging(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4()}{STAGING}")
 
 
-def _copy_whole(source: str, target: str) -> None:
-    """For file systems without hard links: the target appears with all its bytes, or not at all."""
+def _copy_whole(source: str, target: str) -> bool:
+    """For file systems without hard links: an empty file claims the name, and is replaced by the content.
+
+    A claim that a crash left behind is taken over. Lance itself commits by hard links, so that on such a file
+    system there are no other writers than servers, and among those the database has decided.
+    """
     staging = _staging(Path(target))
     try:
         shutil.copyfile(source, staging)
-        # Whoever else gives it this name gives it the same bytes.
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except FileExistsError:
+            if os.stat(target).st_size:
+                return False
         staging.replace(target)
     finally:
         staging.unlink(missing_ok=True)
+    return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +21,10 @@ SCHEME: Final = "s3://"
 # Lance reads locations as URLs and would take these for something else than a part of a key.
 NOT_IN_LOCATIONS: Final = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 ALREADY_THERE: Final = "PreconditionFailed"
+# Another conditional put of the same key is under way; which of them wins is not known yet.
+BUSY: Final = "ConditionalRequestConflict"
+CONFLICT_ATTEMPTS: Final = 5
+BUSY_PAUSE_SECONDS: Final = 0.1
 CONDITION_UNKNOWN: Final = frozenset({"NotImplemented", "InvalidArgument"})
 
 
@@ -107,29 +113,32 @@ class S3TableFiles:
         with translated(key):
             self._client.put_object(**self._object(key), Body=data)
 
-    def copy_if_absent(self, source_key: str, target_key: str) -> None:
+    def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
         """Small objects travel through here: stores know conditions on puts, few know them on copies."""
-        if self.size_of(target_key) is not None:
-            return
-        try:
-            data = self.read(source_key)
-        except FileNotFoundError:
-            # A client may have finished the move for us.
-            if self.size_of(target_key) is None:
-                raise
-            return
-        self._write_if_absent(target_key, data)
-
-    def is_same(self, first_key: str, second_key: str) -> bool:
-        try:
-            sizes = self.size_of(first_key), self.size_of(second_key)
-            return sizes[0] == sizes[1] and self.read(first_key) == self.read(second_key)
-        except FileNotFoundError:
-            return False
+        self._checked(source_key)
+        data = self.read(source_key) if content is None else content
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                with translated(target_key):
+                    self._client.put_object(**self._object(target_key), Body=data, IfNoneMatch="*")
+            except Refused as refusal:
+                if refusal.code_of_store == ALREADY_THERE:
+                    return False
+                if refusal.code_of_store in CONDITION_UNKNOWN:
+                    return self._write_unless_seen(target_key, data)
+                if refusal.code_of_store != BUSY or attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                time.sleep(random.uniform(0, BUSY_PAUSE_SECONDS))
+            else:
+                return True
+        raise AssertionError("the last attempt returns or raises")
 
     def remove(self, key: str) -> None:
         with translated(key):
             self._client.delete_object(**self._object(key))
+
+    def check_reachable(self) -> None:
+        """Nothing: whoever writes will see."""
 
     def make_directory(self, key: str) -> None:
         """Nothing: names with slashes are all there is."""
@@ -157,16 +166,13 @@ class S3TableFiles:
         except (FileNotFoundError, Unavailable) as error:
             raise Unavailable(f"The warehouse {self._root.uri} is not writable: {error}") from error
 
-    def _write_if_absent(self, key: str, data: bytes) -> None:
-        try:
-            with translated(key):
-                self._client.put_object(**self._object(key), Body=data, IfNoneMatch="*")
-        except Refused as refusal:
-            if refusal.code_of_store in CONDITION_UNKNOWN:
-                # The row in the catalog's database has decided already whose manifest this is.
-                self.write(key, data)
-            elif refusal.code_of_store != ALREADY_THERE and self.size_of(key) is None:
-                raise
+    def _write_unless_seen(self, key: str, data: bytes) -> bool:
+        """For stores without conditional puts, where the database decides among servers and nobody among
+        writers that do not ask them."""
+        if self.size_of(key) is not None:
+            return False
+        self.write(key, data)
+        return True
 
     def _pages(self, start: str, **more: str) -> Iterator[Sequence[str]]:
         """Keys that begin so, up to a thousand at a time."""

@@ -41,6 +41,14 @@ class SqlCoverageRepository:
         else:
             self._update(subject_id, coverage)
 
+    def check_revision(self, subject_id: UUID, coverage: Coverage) -> None:
+        """Raises ConcurrentModification when putting it would."""
+        query = select(stored.c.revision).where(
+            stored.c.subject_id == subject_id, stored.c.digest == coverage.digest
+        )
+        if (self._connection.scalar(query) or 0) != coverage.revision:
+            raise _changed(subject_id, coverage)
+
     def _insert(self, subject_id: UUID, coverage: Coverage) -> None:
         row = {
             "subject_id": subject_id,

@@ -32,9 +32,15 @@ class SqlPartLedger:
                 sequence = next_number(self._connection, part.job_id, jobs.c.part_count)
                 self._connection.execute(insert(job_parts).values({**row, "sequence": sequence}))
         except IntegrityError as error:
-            raise ConcurrentModification(
-                f"Part '{part.part}' of job {part.job_id} is applied already"
-            ) from error
+            raise _applied(part) from error
+
+    def check_new(self, part: Part) -> None:
+        """Raises ConcurrentModification when it was applied before."""
+        query = select(job_parts.c.part).where(
+            job_parts.c.job_id == part.job_id, job_parts.c.part == part.part
+        )
+        if self._connection.scalar(query) is not None:
+            raise _applied(part)
 
     def list_of(self, job_id: str) -> Sequence[Part]:
         query = select(job_parts).where(job_parts.c.job_id == job_id).order_by(job_parts.c.sequence)
@@ -50,3 +56,7 @@ class SqlPartLedger:
             .where(jobs.c.subject_id == subject_id, job_parts.c.version > above)
         )
         return frozenset(self._connection.scalars(query))
+
+
+def _applied(part: Part) -> ConcurrentModification:
+    return ConcurrentModification(f"Part '{part.part}' of job {part.job_id} is applied already")

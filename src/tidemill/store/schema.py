@@ -53,6 +53,9 @@ table_versions: Final = Table(
     Column("created_at", MillisecondTime, nullable=False),
     Column("e_tag", Text),
     Column("metadata", JsonText, nullable=False),
+    # None for versions found in storage, and from before it was kept.
+    Column("digest", Text),
+    Column("deferred", LargeBinary),
 )
 
 functions: Final = Table(

@@ -10,6 +10,15 @@ from sqlalchemy import Connection, select
 
 from tidemill.store.columns import DatabaseTime, from_milliseconds
 from tidemill.store.coverage import SqlCoverageRepository
+from tidemill.store.deferred import (
+    DeferredLog,
+    DeferringCoverage,
+    DeferringDerived,
+    DeferringErrors,
+    DeferringParts,
+    DeferringTables,
+    apply_deferred,
+)
 from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.environments import SqlEnvironmentRepository
 from tidemill.store.events import SqlJobEvents
@@ -58,6 +67,12 @@ class SqlTransaction:
         self.environments = SqlEnvironmentRepository(connection)
         self.workers = SqlWorkerRegistry(connection)
 
+    def deferring(self) -> DeferringTransaction:
+        return DeferringTransaction(self._connection)
+
+    def apply(self, deferred: bytes) -> None:
+        apply_deferred(self._connection, deferred)
+
     def now(self) -> datetime:
         if self._connection.dialect.name == "sqlite":
             # Its clock is this machine's.
@@ -65,3 +80,23 @@ class SqlTransaction:
         row = NOW.first(self._connection, {})
         assert row is not None
         return from_milliseconds(row.now)
+
+
+class DeferringTransaction(SqlTransaction):
+    """The same transaction, with the writes that belong to a version's content taken down."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._log = DeferredLog()
+        self.tables = DeferringTables(connection, self._log)
+        self.parts = DeferringParts(connection, self._log)
+        self.coverage = DeferringCoverage(connection, self._log)
+        self.errors = DeferringErrors(connection, self._log)
+        self.derived = DeferringDerived(connection, self._log)
+
+    @property
+    def transaction(self) -> DeferringTransaction:
+        return self
+
+    def packed(self) -> bytes | None:
+        return self._log.packed()

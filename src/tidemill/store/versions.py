@@ -20,6 +20,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    update,
 )
 from sqlalchemy.exc import IntegrityError
 
@@ -63,6 +64,8 @@ class SqlVersionRepository:
             "created_at": version.created_at,
             "e_tag": version.e_tag,
             "metadata": dict(version.metadata),
+            "digest": version.digest,
+            "deferred": version.deferred,
         }
         try:
             with refusable(self._connection):
@@ -84,6 +87,23 @@ class SqlVersionRepository:
     def find_latest(self, table_id: UUID, branch: str) -> TableVersion | None:
         row = FIND_LATEST.first(self._connection, {"of_table": table_id, "on_branch": branch})
         return None if row is None else _version(row)
+
+    def lock(self, version: TableVersion) -> TableVersion | None:
+        query = select(table_versions).where(_is(version.table_id, version.branch, version.version))
+        row = self._connection.execute(query.with_for_update()).first()
+        return None if row is None else _version(row)
+
+    def settle(self, version: TableVersion) -> bool:
+        settled = (
+            update(table_versions)
+            .where(
+                _is(version.table_id, version.branch, version.version),
+                table_versions.c.staged_path == version.staged_path,
+                table_versions.c.deferred.is_not(None),
+            )
+            .values(deferred=None)
+        )
+        return self._connection.execute(settled).rowcount > 0
 
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         query = (
@@ -163,4 +183,6 @@ def _version(row: Row[Any]) -> TableVersion:
         created_at=row.created_at,
         e_tag=row.e_tag,
         metadata=row.metadata,
+        digest=row.digest,
+        deferred=row.deferred,
     )

@@ -59,7 +59,11 @@ class VersionEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A committed version; its manifest came from `staged_path`, and is still there after a crash."""
+    """The row of a version. It reserves the number; the manifest at `manifest_path` decides who has it.
+
+    `staged_path` and `digest` (SHA-256) say which manifest is meant, `deferred` what is still to be recorded
+    once it is in place. A version that was found in storage has its final path in both places and no digest.
+    """
 
     table_id: UUID
     branch: str
@@ -70,6 +74,13 @@ class TableVersion:
     created_at: datetime
     e_tag: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = None
+    deferred: bytes | None = None
+
+    @property
+    def was_found(self) -> bool:
+        """Whether the catalog learned of it by looking into storage."""
+        return self.staged_path == self.manifest_path
 
 
 @dataclass(frozen=True, slots=True)

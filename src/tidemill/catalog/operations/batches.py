@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import uuid4
 
-from tidemill.catalog.errors import InvalidTableState, TableNotFound
+from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
+from tidemill.catalog.operations.manifests import StagedManifest
 from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
@@ -72,9 +73,9 @@ class _Work:
 
     tagged: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
     leaving: set[TableIdent] = field(default_factory=set)
-    removed: list[TableVersion] = field(default_factory=list)
+    removed: list[tuple[Table, Sequence[TableVersion]]] = field(default_factory=list)
     tables: dict[int, Table] = field(default_factory=dict)
-    checked: set[int] = field(default_factory=set)
+    staged: dict[int, StagedManifest | None] = field(default_factory=dict)
 
 
 class BatchOperations:
@@ -109,8 +110,10 @@ class BatchOperations:
             self._prepare(index, operation, work)
         with self._store.transaction() as tx:
             results = [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
-        self._versions.remove_manifests(work.removed)
-        return [self._settled(index, operations[index], result, work) for index, result in enumerate(results)]
+        self._publish(operations, results, work)
+        for table, versions in work.removed:
+            self._versions.remove_manifests(table, versions)
+        return results
 
     def _prepare(self, index: int, operation: BatchOperation, work: _Work) -> None:
         """Looks at storage before the transaction, so that the transaction itself is short."""
@@ -121,8 +124,7 @@ class BatchOperations:
                 except TableNotFound:
                     # An earlier operation of the batch may declare it.
                     return
-                self._versions.check_entry(table, operation.entry)
-                work.checked.add(index)
+                work.staged[index] = self._versions.check_entry(table, operation.entry)
             case DeleteVersions():
                 table = self._versions.get_branch(operation.ident, operation.branch)
                 self._versions.find_latest(table)
@@ -142,9 +144,9 @@ class BatchOperations:
             case CreateVersion():
                 table = tx.tables.get(operation.ident).on(operation.branch)
                 work.tables[index] = table
-                if index not in work.checked:
-                    self._versions.check_content(table, operation.entry)
-                return self._versions.add_replayable(tx, table, operation.entry)
+                if index not in work.staged:
+                    work.staged[index] = self._versions.check_content(table, operation.entry)
+                return self._versions.add_replayable(tx, table, operation.entry, work.staged[index])
             case DeleteVersions():
                 return self._delete(tx, operation, work)
             case DeregisterTable():
@@ -173,7 +175,7 @@ class BatchOperations:
             tx.versions.remove(row.table_id, row.branch, row.version)
         # A table that leaves the catalog keeps its data, and the manifests are how others read it.
         if ident not in work.leaving:
-            work.removed.extend(chosen)
+            work.removed.append((table.on(branch), chosen))
         return len(chosen)
 
     def _check_deletable(
@@ -197,12 +199,36 @@ class BatchOperations:
                     f"version {row.version} has the tag '{tag}' and cannot be deleted; delete that first",
                 )
 
-    def _settled(
-        self, index: int, operation: BatchOperation, result: BatchResult, work: _Work
-    ) -> BatchResult:
-        if isinstance(operation, CreateVersion) and isinstance(result, TableVersion):
-            return self._versions.settle(work.tables[index], result, operation.entry)
-        return result
+    def _publish(self, operations: Sequence[BatchOperation], results: list[BatchResult], work: _Work) -> None:
+        """Puts the manifests of the reserved versions in place, and their final rows among the results.
+
+        If a writer that did not ask the catalog has taken one of the names, the whole batch is taken back.
+        """
+        reserved = [
+            (index, operation.entry, result)
+            for index, (operation, result) in enumerate(zip(operations, results, strict=True))
+            if isinstance(operation, CreateVersion) and isinstance(result, TableVersion)
+        ]
+        try:
+            for index, entry, version in reserved:
+                table = work.tables[index]
+                settled = self._versions.publish(table, version, entry, work.staged[index])
+                if settled is None:
+                    raise TableVersionAlreadyExists(table.ident, entry.version)
+                results[index] = settled
+        except (TableVersionAlreadyExists, InvalidInput):
+            for index, _, version in reserved:
+                self._versions.withdraw(work.tables[index], version)
+            self._take_back([result for result in results if isinstance(result, Table)], operations)
+            raise
+
+    def _take_back(self, tables: Sequence[Table], operations: Sequence[BatchOperation]) -> None:
+        """Removes the tables that the batch has declared."""
+        declared = {operation.ident for operation in operations if isinstance(operation, DeclareTable)}
+        with self._store.transaction() as tx:
+            for table in tables:
+                if table.ident in declared and tx.tables.find_by_id(table.table_id) is not None:
+                    tx.tables.remove(table.table_id)
 
 
 def version_range(start: int, end: int) -> VersionRange:

@@ -1,17 +1,19 @@
-"""Manifests of table versions in storage: their names, their places, and what is there."""
+"""Manifests of table versions in storage: their names, whose they are, and what is there."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 from urllib.parse import quote
 
 from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
 from tidemill.catalog.ports import ManifestCheck, TableFiles
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, Unavailable
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 SMALL_MANIFEST_BYTES: Final = 64 << 10
@@ -19,6 +21,36 @@ MAX_U64: Final = (1 << 64) - 1
 STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
 FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
 NAMING_SCHEMES: Final = ("V1", "V2")
+# A manifest that is there and then is not was cleaned up between two looks.
+LOOKS: Final = 3
+
+
+class Publication(Enum):
+    """Whose manifest has the final name of a version, after it was tried to give it to ours."""
+
+    OURS = "ours"
+    FOREIGN = "foreign"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedManifest:
+    """A manifest as it was read from where its writer staged it: this content is what gets committed."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+class StagedManifestMissing(InvalidInput):
+    def __init__(self, entry: VersionEntry) -> None:
+        super().__init__("manifest_path", f"there is no object at {entry.manifest_path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +113,78 @@ class StoredManifests:
         if entry.naming_scheme not in NAMING_SCHEMES:
             raise InvalidInput("naming_scheme", f"{entry.naming_scheme!r:.60} is neither 'V1' nor 'V2'")
 
-    def check_content(self, table: Table, entry: VersionEntry) -> int:
-        """Reads the staged manifest of somebody else and refuses what could hurt; returns its size."""
-        size = self.get_size(replace(entry, manifest_size=self.find_size(entry)))
+    def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
+        """Reads the staged manifest of somebody else and refuses what could hurt."""
+        staged = self.get_staged(entry)
+        self._check(staged.content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
+        return staged
+
+    def get_staged(self, entry: VersionEntry) -> StagedManifest:
+        """Raises InvalidInput when there is none, or not the one that was meant."""
+        staged = self.find_staged(entry)
+        if staged is None:
+            raise StagedManifestMissing(entry)
+        return staged
+
+    def find_staged(self, entry: VersionEntry) -> StagedManifest | None:
+        """None when there is none; refuses one that was not meant."""
+        size = self._files.size_of(entry.manifest_path)
+        if size is None:
+            return None
+        if entry.manifest_size not in (None, size):
+            raise InvalidInput("manifest_size", f"is {entry.manifest_size}, but the object has {size} bytes")
+        if size > MAX_MANIFEST_BYTES:
+            raise InvalidInput("manifest_path", f"a manifest of {size} bytes is too large")
         if size > SMALL_MANIFEST_BYTES:
             may_take_time()
-        content = self._files.read(entry.manifest_path)
-        self._check(content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
-        return size
+        try:
+            return StagedManifest(self._files.read(entry.manifest_path))
+        except FileNotFoundError:
+            return None
 
-    def find_size(self, entry: VersionEntry) -> int | None:
-        """The size of the staged manifest, None when there is none; refuses one that was not meant."""
-        size = self._files.size_of(entry.manifest_path)
-        if size is not None and entry.manifest_size not in (None, size):
-            raise InvalidInput("manifest_size", f"is {entry.manifest_size}, but the object has {size} bytes")
-        return size
+    def publish(self, version: TableVersion, staged: StagedManifest | None = None) -> Publication:
+        """Gives the manifest that a row means its final name, unless that is taken; says whose it is.
 
-    def get_size(self, entry: VersionEntry) -> int:
-        """The size that was found for the staged manifest."""
-        if entry.manifest_size is None:
-            raise InvalidInput("manifest_path", f"there is no object at {entry.manifest_path}")
-        if entry.manifest_size > MAX_MANIFEST_BYTES:
-            raise InvalidInput("manifest_path", f"a manifest of {entry.manifest_size} bytes is too large")
-        return entry.manifest_size
+        Anybody may do this for a row, any number of times. The final name is given once and for all: by this
+        call, by an earlier one, or by a writer that did not ask the catalog.
+        """
+        if version.was_found:
+            size = self._files.size_of(version.manifest_path)
+            if size is None:
+                return Publication.MISSING
+            return Publication.OURS if size == version.manifest_size else Publication.FOREIGN
+        content = None if staged is None else staged.content
+        for _ in range(LOOKS):
+            try:
+                if self._files.copy_if_absent(version.staged_path, version.manifest_path, content):
+                    return Publication.OURS
+            except FileNotFoundError:
+                # Whoever saw our manifest in its final place took the staged one away.
+                return self._identify(version)
+            found = self._identify(version)
+            if found is not Publication.MISSING:
+                return found
+        raise Unavailable(f"The storage refuses {version.manifest_path} and does not have it either")
 
-    def is_same(self, first_key: str, second_key: str) -> bool:
-        return self._files.is_same(first_key, second_key)
+    def holds(self, key: str, staged: StagedManifest) -> bool:
+        """Whether there is an object with the same content."""
+        try:
+            return self._files.size_of(key) == staged.size and self._files.read(key) == staged.content
+        except FileNotFoundError:
+            return False
 
-    def promote(self, version: TableVersion) -> None:
-        self._files.copy_if_absent(version.staged_path, version.manifest_path)
+    def _identify(self, version: TableVersion) -> Publication:
+        try:
+            found = StagedManifest(self._files.read(version.manifest_path))
+            if version.digest is not None:
+                is_ours = found.digest == version.digest
+            else:
+                # A row from before digests were kept; its staged manifest goes once the final one is ours.
+                size = self._files.size_of(version.staged_path)
+                is_ours = size is None or self.holds(version.staged_path, found)
+        except FileNotFoundError:
+            return Publication.MISSING
+        return Publication.OURS if is_ours else Publication.FOREIGN
 
     def remove(self, key: str) -> None:
         self._files.remove(key)

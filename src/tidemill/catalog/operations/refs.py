@@ -31,12 +31,12 @@ class RefOperations:
 
     def list_tags(self, caller: Caller, ident: TableIdent) -> Mapping[str, Tag]:
         self._authorizer.require(caller, Permission.READ, ident)
-        return self._refs.list_tags(self._main(ident))
+        return self._tags(ident)
 
     def get_tag(self, caller: Caller, ident: TableIdent, name: str) -> Tag:
         self._authorizer.require(caller, Permission.READ, ident)
         check_tag_name(name)
-        tag = self._refs.list_tags(self._main(ident)).get(name)
+        tag = self._tags(ident).get(name)
         if tag is None:
             raise TableTagNotFound(ident, name)
         return tag
@@ -105,6 +105,14 @@ class RefOperations:
                 raise BranchNotFound(ident, name)
             self._refs.delete_branch(table, name)
             tx.versions.remove_branch(table.table_id, name)
+
+    def _tags(self, ident: TableIdent) -> Mapping[str, Tag]:
+        table = self._main(ident)
+        tags = self._refs.list_tags(table)
+        if not tags:
+            # None, or storage that is away: the latter raises.
+            self._versions.find_latest(table)
+        return tags
 
     def _main(self, ident: TableIdent) -> Table:
         return self._versions.get_branch(ident, MAIN_BRANCH)

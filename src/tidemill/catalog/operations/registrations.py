@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from uuid import uuid4
 
-from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists
+from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, TableStorageMissing
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
@@ -58,7 +59,8 @@ class RegistrationOperations:
     def deregister(self, caller: Caller, ident: TableIdent) -> Table:
         """The data stays, and so do the versions: their manifests are in place before the rows go."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
-        self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
+        with suppress(TableStorageMissing):
+            self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
             tx.tables.remove(table.table_id)

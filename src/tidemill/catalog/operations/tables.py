@@ -181,8 +181,10 @@ class TableOperations:
     def _remove_unnamed(self, table: Table) -> None:
         """Takes away what was written for a table that did not come to be, but not from a chosen place."""
         with self._store.transaction() as tx:
-            is_ours = tx.tables.find_by_id(table.table_id) is not None
-        if not is_ours and table.location == self._files.location_of(table.table_id):
+            if tx.tables.find_by_id(table.table_id) is not None:
+                # Another writer's first version was in place before ours.
+                tx.tables.remove(table.table_id)
+        if table.location == self._files.location_of(table.table_id):
             self._files.remove_table(table.location)
 
     def _fill(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
@@ -249,6 +251,7 @@ class TableOperations:
 
     def _new_table(self, ident: TableIdent, properties: Mapping[str, str], location: str | None) -> Table:
         table_id = uuid4()
+        self._files.check_reachable()
         if location is None:
             place = self._files.location_of(table_id)
         else:

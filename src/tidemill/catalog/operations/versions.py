@@ -1,17 +1,35 @@
-"""Table versions: commits by put-if-not-exists, with the catalog database as the arbiter."""
+"""Table versions: commits by put-if-not-exists.
+
+Two things decide who has version n. Among those who ask the catalog it is the row of (table, branch, n) in
+the database. Writers that know only the table's location do not ask: they put the manifest at its final name,
+if there is none. So the final name decides, and the row reserves it:
+
+1. *reserve*: insert the row, with the staged manifest it means; a row that is there already is a conflict;
+2. *publish*: give the staged manifest its final name, if that is free (`StoredManifests.publish`);
+3. *settle*: if the manifest there is ours, record what was deferred until then and remove the staged one; if
+   it is somebody else's, exchange the row for one that tells of theirs, and report a conflict.
+
+Nothing is acknowledged before step 3. A process that dies in between leaves a row; whoever reads the table
+next does the steps that are missing. docs/consistency.md has the whole picture.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
+from uuid import UUID
+
+import structlog
 
 from tidemill.catalog.errors import (
     BranchNotFound,
     TableHasNoData,
     TableIsQuery,
+    TableNotFound,
+    TableStorageMissing,
     TableVersionAlreadyExists,
     TableVersionNotFound,
 )
@@ -20,7 +38,13 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
-from tidemill.catalog.operations.manifests import StoredManifests
+from tidemill.catalog.operations.manifests import (
+    Listing,
+    Publication,
+    StagedManifest,
+    StagedManifestMissing,
+    StoredManifests,
+)
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -29,10 +53,15 @@ from tidemill.catalog.ports import (
     TableFiles,
     TransactionEffect,
 )
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
 FEW_VERSIONS: Final = 20
 """So many are looked for in storage one by one; for more the directory is listed."""
+ATTEMPTS: Final = 5
+
+log = structlog.get_logger("tidemill.catalog")
+
+Result = TypeVar("Result")
 
 
 class Order(Enum):
@@ -52,16 +81,10 @@ class VersionOperations:
         """Commits what a client staged. A new branch comes with its first version, before its reference."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self.get_table(ident, branch)
-        size = self.check_entry(table, entry)
-        with self._store.transaction() as tx:
-            version = self.add(tx, table, replace(entry, manifest_size=size))
-        return self.settle(table, version, entry)
+        return self._commit(table, entry, lambda: self.check_entry(table, entry), None)
 
-    def check_entry(self, table: Table, entry: VersionEntry) -> int | None:
-        """Reads a client's staged manifest, unless its version is there already: that is for the commit.
-
-        Returns the size of what it has read.
-        """
+    def check_entry(self, table: Table, entry: VersionEntry) -> StagedManifest | None:
+        """Reads a client's staged manifest; None if its version is there already: that is for the commit."""
         self._manifests.check_request(table, entry)
         latest = self.find_latest(table)
         with self._store.reading() as tx:
@@ -71,74 +94,134 @@ class VersionOperations:
         _check_follows(table, latest, entry.version)
         return self._manifests.check_content(table, entry)
 
-    def check_content(self, table: Table, entry: VersionEntry) -> None:
+    def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
         """Reads a client's staged manifest of a table that has no versions yet."""
         self._manifests.check_request(table, entry)
-        self._manifests.check_content(table, entry)
+        return self._manifests.check_content(table, entry)
 
     def commit(
         self, table: Table, entry: VersionEntry, also: TransactionEffect | None = None
     ) -> TableVersion:
-        """Inserts the version's row if there is none, together with `also`; then puts its manifest in place.
-
-        The row is the commit. A crash after it leaves a readable row on the staged manifest.
-        """
+        """Commits a manifest that this process has staged; `also` becomes visible together with it."""
         self._manifests.check_request(table, entry)
         self.find_latest(table)
-        size = self._manifests.find_size(entry)
-        with self._store.transaction() as tx:
-            version = self.add(tx, table, replace(entry, manifest_size=size), also)
-        return self.settle(table, version, entry)
+        return self._commit(table, entry, lambda: self._manifests.find_staged(entry), also)
+
+    def _commit(
+        self,
+        table: Table,
+        entry: VersionEntry,
+        read: Callable[[], StagedManifest | None],
+        also: TransactionEffect | None,
+    ) -> TableVersion:
+        """Once, as a rule: again if the version that was in the way has gone meanwhile."""
+        for _ in range(ATTEMPTS):
+            staged = read()
+            try:
+                version = self._reserve(table, entry, staged, also)
+            except StagedManifestMissing:
+                continue
+            settled = self.publish(table, version, entry, staged)
+            if settled is not None:
+                return settled
+        if staged is None:
+            raise StagedManifestMissing(entry)
+        raise Unavailable(f"Version {entry.version} of {table.ident} comes and goes; try again")
+
+    def _reserve(
+        self,
+        table: Table,
+        entry: VersionEntry,
+        staged: StagedManifest | None,
+        also: TransactionEffect | None,
+    ) -> TableVersion:
+        def reserve() -> TableVersion:
+            with self._store.transaction() as tx:
+                return self.add(tx, table, entry, staged, also)
+
+        # Again, it gives the row that was made or makes it: there are no two of one number.
+        return _until_known(reserve)
 
     def add(
         self,
         tx: CatalogTransaction,
         table: Table,
         entry: VersionEntry,
+        staged: StagedManifest | None,
         also: TransactionEffect | None = None,
     ) -> TableVersion:
-        """The row part of a commit; returns the row that was there when the version exists."""
+        """Reserves the number; returns the row that was there when the version exists."""
         latest = tx.versions.find_latest(table.table_id, table.branch)
         existing = _find_at(tx, table, latest, entry.version)
         if existing is not None:
             return existing
+        deferred = None
         if also is not None:
-            also(tx, entry.version)
+            deferring = tx.deferring()
+            also(deferring.transaction, entry.version)
+            deferred = deferring.packed()
             # It may have waited for another writer.
             latest = tx.versions.find_latest(table.table_id, table.branch)
         _check_follows(table, latest, entry.version)
+        if staged is None:
+            raise StagedManifestMissing(entry)
         version = TableVersion(
             table_id=table.table_id,
             branch=table.branch,
             version=entry.version,
             manifest_path=self._manifests.final_key(table, entry.version, entry.naming_scheme),
             staged_path=entry.manifest_path,
-            manifest_size=self._manifests.get_size(entry),
+            manifest_size=staged.size,
             created_at=tx.now(),
             e_tag=entry.e_tag,
             metadata=entry.metadata,
+            digest=staged.digest,
+            deferred=deferred,
         )
         tx.versions.add(version)
         return version
 
-    def add_replayable(self, tx: CatalogTransaction, table: Table, entry: VersionEntry) -> TableVersion:
+    def add_replayable(
+        self, tx: CatalogTransaction, table: Table, entry: VersionEntry, staged: StagedManifest | None
+    ) -> TableVersion:
         """Like `add`, for entries among others: somebody else's version there undoes the transaction."""
-        self._manifests.check_request(table, entry)
-        size = self._manifests.find_size(entry)
-        version = self.add(tx, table, replace(entry, manifest_size=size))
+        version = self.add(tx, table, entry, staged)
         if version.staged_path != entry.manifest_path:
             raise TableVersionAlreadyExists(table.ident, entry.version)
         return version
 
-    def settle(self, table: Table, version: TableVersion, entry: VersionEntry) -> TableVersion:
-        """The storage part of a commit. The same request again gets the same answer, another's a conflict."""
-        promoted = self._promote(version)
-        is_ours = version.staged_path == entry.manifest_path or self._manifests.is_same(
-            entry.manifest_path, promoted.manifest_path
-        )
-        if not is_ours:
-            raise TableVersionAlreadyExists(table.ident, entry.version)
-        return promoted
+    def publish(
+        self, table: Table, version: TableVersion, entry: VersionEntry, staged: StagedManifest | None
+    ) -> TableVersion | None:
+        """What follows a reservation. The same request again gets the same answer, another's a conflict.
+
+        None when the number was somebody else's and is free again. Raises CommitStateUnknown when storage
+        does not answer; the row stays until somebody can tell.
+        """
+        is_ours = version.staged_path == entry.manifest_path
+        try:
+            settled = self._settle(version, staged if is_ours else None)
+            if settled is None:
+                # Neither the staged manifest nor the final one is there: nobody can ever read this version.
+                self._remove_row(version)
+                if is_ours:
+                    raise StagedManifestMissing(entry)
+                return None
+            if not self._is_of(settled, entry):
+                raise TableVersionAlreadyExists(table.ident, entry.version)
+        except (OSError, Unavailable) as error:
+            raise CommitStateUnknown(
+                f"Version {entry.version} of {table.ident} is reserved, but storage does not say whether its "
+                f"manifest is in place ({error}); reading the table will tell"
+            ) from error
+        return settled
+
+    def _is_of(self, version: TableVersion, entry: VersionEntry) -> bool:
+        """Whether it is what the request asked for; its row may be one that was found in storage."""
+        if version.staged_path == entry.manifest_path:
+            return True
+        staged = self._manifests.find_staged(entry)
+        return staged is not None and self._manifests.holds(version.manifest_path, staged)
 
     def list_versions(
         self, caller: Caller, ident: TableIdent, branch: str, order: Order, page: Page
@@ -177,7 +260,11 @@ class VersionOperations:
             self._reconcile_if_ahead(table)
             with self._store.reading() as tx:
                 found = tx.versions.find(table.table_id, table.branch, version)
-        return None if found is None else self._readable(found)
+        readable = None if found is None else self._readable(found)
+        if found is not None and readable is None:
+            # Cleaned up, or all of the storage is away: that is another answer.
+            self._reconcile(table)
+        return readable
 
     def get(self, table: Table, version: int) -> TableVersion:
         found = self.find(table, version)
@@ -190,16 +277,21 @@ class VersionOperations:
 
         Clients delete manifests and write versions without telling us; that is noticed here.
         """
+        readable = self._find_readable(table)
+        if readable is not None and not self._manifests.has(self._manifests.next_key(table, readable)):
+            return readable
+        for _ in range(ATTEMPTS):
+            if not self._reconcile(table):
+                return None
+            readable = self._find_readable(table)
+            if readable is not None:
+                return readable
+        raise Unavailable(f"The manifests of {table.ident} come and go; try again")
+
+    def _find_readable(self, table: Table) -> TableVersion | None:
         with self._store.reading() as tx:
             latest = tx.versions.find_latest(table.table_id, table.branch)
-        if latest is not None:
-            readable = self._readable(latest)
-            if readable is not None and not self._manifests.has(self._manifests.next_key(table, readable)):
-                return readable
-        if not self._reconcile(table):
-            return None
-        with self._store.reading() as tx:
-            return tx.versions.find_latest(table.table_id, table.branch)
+        return None if latest is None else self._readable(latest)
 
     def get_latest(self, table: Table) -> TableVersion:
         latest = self.find_latest(table)
@@ -230,30 +322,98 @@ class VersionOperations:
             raise BranchNotFound(ident, branch)
         return table
 
-    def remove_manifests(self, versions: Sequence[TableVersion]) -> None:
+    def remove_manifests(self, table: Table, versions: Sequence[TableVersion]) -> None:
         """Takes the manifests of versions whose rows are gone out of storage; the data stays."""
         for version in versions:
-            self._manifests.remove(version.manifest_path)
             self._manifests.remove(version.staged_path)
+            self._manifests.remove(version.manifest_path)
+        with suppress(TableNotFound), self._store.transaction() as tx:
+            tx.tables.lock(table)
+            for version in versions:
+                # Whoever listed the directory before may have taken it for a version we do not know.
+                tx.versions.remove(version.table_id, version.branch, version.version)
+
+    def withdraw(self, table: Table, version: TableVersion) -> None:
+        """Takes a version back that has just been committed, unless somebody has built on it already."""
+        with self._store.transaction() as tx:
+            tx.tables.lock(table)
+            latest = tx.versions.find_latest(table.table_id, table.branch)
+            is_newest = latest is not None and _is_same(latest, version)
+            if not is_newest or self._manifests.has(self._manifests.next_key(table, version)):
+                log.warning("a version stays", table=str(table.ident), version=version.version)
+                return
+            tx.versions.remove(version.table_id, version.branch, version.version)
+            self._manifests.remove(version.staged_path)
+            self._manifests.remove(version.manifest_path)
 
     def _readable(self, version: TableVersion) -> TableVersion | None:
-        """A crash may have left the manifest at its staged place."""
-        if self._manifests.has(version.manifest_path):
+        """The version with its manifest in place: a crash may have left that to the next reader.
+
+        None when the manifest is gone. The version may turn out to be another writer's.
+        """
+        size = self._manifests.size_of(version.manifest_path)
+        if version.deferred is None and size == version.manifest_size:
             return version
         may_take_time()
-        return self._promote(version) if self._manifests.has(version.staged_path) else None
-
-    def _promote(self, version: TableVersion) -> TableVersion:
-        """Gives the staged manifest its final name; until that works, readers use the staged one."""
-        if version.manifest_path == version.staged_path:
-            return version
         try:
-            self._manifests.promote(version)
-        except (OSError, Unavailable):
-            return replace(version, manifest_path=version.staged_path)
-        with suppress(OSError, Unavailable):
-            self._manifests.remove(version.staged_path)
-        return version
+            # One that others followed had its manifest in place once; it was cleaned up since.
+            return None if size is None and self._has_followers(version) else self._settle(version)
+        except OSError as error:
+            raise Unavailable(f"The storage of version {version.version} does not answer: {error}") from error
+
+    def _settle(self, version: TableVersion, staged: StagedManifest | None = None) -> TableVersion | None:
+        """Publishes the manifest of a row and records what came of it; returns the row as it is then."""
+        match self._manifests.publish(version, staged):
+            case Publication.OURS:
+                settled = self._record(version)
+                if not version.was_found:
+                    with suppress(OSError, Unavailable):
+                        self._manifests.remove(version.staged_path)
+                return settled
+            case Publication.FOREIGN:
+                return self._exchange(version)
+            case Publication.MISSING:
+                return None
+
+    def _has_followers(self, version: TableVersion) -> bool:
+        with self._store.reading() as tx:
+            latest = tx.versions.find_latest(version.table_id, version.branch)
+        return latest is not None and latest.version > version.version
+
+    def _record(self, version: TableVersion) -> TableVersion:
+        """Makes the writes that waited for the manifest, once: whoever clears the row has made them."""
+        deferred = version.deferred
+        if deferred is None:
+            return version
+
+        def record() -> None:
+            with suppress(_RecordedByAnother), self._store.transaction() as tx:
+                tx.apply(deferred)
+                if not tx.versions.settle(version):
+                    raise _RecordedByAnother
+
+        _until_known(record)
+        return replace(version, deferred=None)
+
+    def _exchange(self, version: TableVersion) -> TableVersion | None:
+        """Another writer's manifest has the name that the row reserved: the row is made to tell of theirs."""
+        size = self._manifests.size_of(version.manifest_path)
+        with self._store.transaction() as tx:
+            current = tx.versions.lock(version)
+            if current is None or not _is_same(current, version):
+                return current
+            tx.versions.remove(version.table_id, version.branch, version.version)
+            if size is None:
+                return None
+            found = _found(version.table_id, version.branch, version.version, version.manifest_path, size, tx)
+            tx.versions.add(found)
+            return found
+
+    def _remove_row(self, version: TableVersion) -> None:
+        with self._store.transaction() as tx:
+            current = tx.versions.lock(version)
+            if current is not None and _is_same(current, version):
+                tx.versions.remove(version.table_id, version.branch, version.version)
 
     def _reconcile_if_ahead(self, table: Table) -> None:
         with self._store.reading() as tx:
@@ -265,39 +425,96 @@ class VersionOperations:
         """Makes the rows tell what storage holds; returns whether there is any version."""
         may_take_time()
         stored = self._manifests.find_all(table)
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             rows = tx.versions.list_all(table.table_id, table.branch)
-            # A version committed since the listing is not in it: those are looked for one by one.
+        known = {row.version for row in rows}
+        suspects = [row for row in rows if row.version not in stored.final]
+        if rows and len(suspects) == len(rows):
+            self._check_storage(table, rows, stored)
+        found = {version: key for version, key in sorted(stored.final.items()) if version not in known}
+        newest = max((*known, *found), default=0)
+        gone = [row for row in suspects if self._is_gone(row, newest)]
+        if gone or found:
+            self._adapt(table, gone, found, newest)
+        for row in rows:
+            # A crash may have come before the manifest was in place, or before the staged one was removed.
+            if row.staged_path in stored.staged and row not in gone:
+                self._settle(row)
+        return bool(found) or len(gone) < len(rows)
+
+    def _adapt(
+        self, table: Table, suspects: Sequence[TableVersion], found: dict[int, str], newest: int
+    ) -> None:
+        """Removes rows whose manifest is gone and adds those of manifests that were found.
+
+        Under the table's lock, and looking again: what was listed may have been cleaned up since.
+        """
+        with self._store.transaction() as tx:
+            tx.tables.lock(table)
+            rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
             gone = [
                 row
-                for row in rows
-                if row.version not in stored.final
-                and not self._manifests.has(row.manifest_path)
-                and not self._manifests.has(row.staged_path)
+                for row in suspects
+                if row.version in rows and _is_same(rows[row.version], row) and self._is_gone(row, newest)
             ]
-            known = {row.version for row in rows}
-            found = [(version, key) for version, key in sorted(stored.final.items()) if version not in known]
+            left = rows.keys() - {row.version for row in gone}
+            lost = [row.version for row in gone if row.version > max(left, default=0)]
+            if lost:
+                # Their numbers will be given out again: what was computed from them counts no more.
+                tx.versions.forget_results(table.table_id, table.branch, min(lost))
             for row in gone:
                 tx.versions.remove(row.table_id, row.branch, row.version)
-            for version, key in found:
+            for version, key in found.items():
                 size = self._manifests.size_of(key)
                 # Another server may have found it, too.
                 with suppress(TableVersionAlreadyExists):
                     if size is not None:
-                        tx.versions.add(
-                            TableVersion(table.table_id, table.branch, version, key, key, size, tx.now())
-                        )
-            if gone:
-                newest = max((row.version for row in rows if row not in gone), default=0)
-                lost = [row.version for row in gone if row.version > newest]
-                if lost:
-                    # Their numbers will be given out again: what was computed from them counts no more.
-                    tx.versions.forget_results(table.table_id, table.branch, min(lost))
-        for row in rows:
-            # A crash may have come between the final place and the clean-up.
-            if row.version in stored.final and row.staged_path in stored.staged:
-                self._manifests.remove(row.staged_path)
-        return bool(found) or len(gone) < len(rows)
+                        tx.versions.add(_found(table.table_id, table.branch, version, key, size, tx))
+
+    def _is_gone(self, row: TableVersion, newest: int) -> bool:
+        """Whether the manifest was there and is not, as opposed to: is not there yet.
+
+        In this order: the staged manifest is removed only once the final one is there. A version that others
+        followed had its manifest in place, whatever was left behind where it was staged.
+        """
+        is_staged = row.version >= newest and self._manifests.has(row.staged_path)
+        return not is_staged and not self._manifests.has(row.manifest_path)
+
+    def _check_storage(self, table: Table, rows: Sequence[TableVersion], stored: Listing) -> None:
+        """Refuses to take storage that shows none of a table's versions for a table without versions.
+
+        A branch, though, is deleted by clients that do not tell us; then its table is still there.
+        """
+        if any(row.staged_path in stored.staged for row in rows):
+            return
+        is_deleted_branch = table.branch != MAIN_BRANCH and bool(
+            self._manifests.find_all(table.on(MAIN_BRANCH)).final
+        )
+        if not is_deleted_branch and all(self._is_gone(row, rows[-1].version) for row in rows):
+            raise TableStorageMissing(table.ident, table.location, rows[-1].version)
+
+
+class _RecordedByAnother(Exception):
+    """Somebody else has made the deferred writes of a version; ours are undone."""
+
+
+def _until_known(run: Callable[[], Result]) -> Result:
+    """Runs what may be done again, until it is known whether it was done; raises CommitStateUnknown."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(CommitStateUnknown):
+            return run()
+    return run()
+
+
+def _is_same(one: TableVersion, other: TableVersion) -> bool:
+    """Whether two rows of one number mean the same manifest."""
+    return (one.staged_path, one.manifest_size) == (other.staged_path, other.manifest_size)
+
+
+def _found(
+    table_id: UUID, branch: str, version: int, key: str, size: int, tx: CatalogTransaction
+) -> TableVersion:
+    return TableVersion(table_id, branch, version, key, key, size, tx.now())
 
 
 def _find_at(

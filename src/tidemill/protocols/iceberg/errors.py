@@ -73,6 +73,7 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
     # With Retry-After, which is what makes Java send the same commit with the same key again.
     ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),
+    ErrorCode.COMMIT_STATE_UNKNOWN: IcebergError("CommitStateUnknownException", 500),
     ErrorCode.INTERNAL: IcebergError("InternalServerError", 500),
 }
 

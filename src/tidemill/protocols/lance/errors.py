@@ -67,6 +67,7 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.THROTTLED: LanceError(21, 429),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
+    ErrorCode.COMMIT_STATE_UNKNOWN: LanceError(18, 500),
     ErrorCode.INTERNAL: LanceError(18, 500),
 }
 

@@ -54,6 +54,7 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.THROTTLED: 429,
     ErrorCode.UNSUPPORTED: 406,
     ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.COMMIT_STATE_UNKNOWN: 500,
     ErrorCode.INTERNAL: 500,
 }
 

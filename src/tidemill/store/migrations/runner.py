@@ -17,6 +17,7 @@ from tidemill.store.migrations import (
     m0005_functions_at_work,
     m0006_views,
     m0007_iceberg,
+    m0008_deferred_effects,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -30,6 +31,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0005_functions_at_work.upgrade,
     m0006_views.upgrade,
     m0007_iceberg.upgrade,
+    m0008_deferred_effects.upgrade,
 )
 """In order; the first is number 1. A released one never changes."""
 

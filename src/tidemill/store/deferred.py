@@ -1,0 +1,255 @@
+"""Writes that wait for a version's manifest.
+
+A job that publishes a version also records what the version holds: coverage, its part in the ledger, errors.
+The version counts only once its manifest has its final name, and a writer that does not ask the catalog may
+take that name first. So the transaction that reserves the version's number makes all checks, and takes these
+writes down in the version's row. Whoever sees the manifest in place, the job itself or after a crash the next
+reader, makes them and clears the row in one transaction. If the name is lost, the row goes and they with it.
+
+Writes are kept as JSON: a list of [method, arguments]. Bitmaps and bytes are in base64.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import orjson
+import structlog
+from pyroaring import BitMap64
+from sqlalchemy import Connection
+
+from tidemill.catalog.errors import ConcurrentModification, TableNotFound
+from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn
+from tidemill.jobs.model.failures import RowError, RowFailure
+from tidemill.jobs.model.jobs import Part
+from tidemill.store.coverage import SqlCoverageRepository
+from tidemill.store.derived import SqlDerivedRepository
+from tidemill.store.ledger import SqlPartLedger
+from tidemill.store.row_errors import SqlRowErrorLedger
+from tidemill.store.tables import SqlTableRepository
+
+log = structlog.get_logger("tidemill.store")
+
+Write: TypeAlias = tuple[str, Mapping[str, Any]]
+
+
+class DeferredLog:
+    """The writes of one version, in their order."""
+
+    def __init__(self) -> None:
+        self._writes: list[Write] = []
+
+    def add(self, method: str, **arguments: Any) -> None:
+        self._writes.append((method, arguments))
+
+    def packed(self) -> bytes | None:
+        return orjson.dumps(self._writes) if self._writes else None
+
+
+class DeferringTables(SqlTableRepository):
+    def __init__(self, connection: Connection, log: DeferredLog) -> None:
+        super().__init__(connection)
+        self._log = log
+
+    def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None:
+        self._log.add("set_properties", table_id=table_id, properties=dict(properties))
+
+
+class DeferringParts(SqlPartLedger):
+    def __init__(self, connection: Connection, log: DeferredLog) -> None:
+        super().__init__(connection)
+        self._log = log
+
+    def add(self, part: Part) -> None:
+        self.check_new(part)
+        self._log.add(
+            "add_part",
+            job_id=part.job_id,
+            part=part.part,
+            epoch=part.epoch,
+            table_id=part.table_id,
+            version=part.version,
+            rows=_text(part.rows),
+        )
+
+
+class DeferringCoverage(SqlCoverageRepository):
+    def __init__(self, connection: Connection, log: DeferredLog) -> None:
+        super().__init__(connection)
+        self._log = log
+
+    def put(self, subject_id: UUID, coverage: Coverage) -> None:
+        self.check_revision(subject_id, coverage)
+        self._log.add(
+            "put_coverage",
+            subject_id=subject_id,
+            digest=coverage.digest,
+            watermark=coverage.watermark,
+            rows=_text(coverage.rows.serialize()),
+            revision=coverage.revision,
+            published=coverage.published,
+            outdated=_text(coverage.outdated.serialize()),
+        )
+
+    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
+        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_text(rows.serialize()))
+
+
+class DeferringErrors(SqlRowErrorLedger):
+    def __init__(self, connection: Connection, log: DeferredLog) -> None:
+        super().__init__(connection)
+        self._log = log
+
+    def settle(self, subject_id: UUID, done: BitMap64 | None, errors: Sequence[RowError]) -> None:
+        self._log.add(
+            "settle_errors",
+            subject_id=subject_id,
+            done=None if done is None else _text(done.serialize()),
+            errors=[_error_values(error) for error in errors],
+        )
+
+
+class DeferringDerived(SqlDerivedRepository):
+    """Columns; a view is defined when its table is made, which is at once."""
+
+    def __init__(self, connection: Connection, log: DeferredLog) -> None:
+        super().__init__(connection)
+        self._log = log
+
+    def add_column(self, column: ComputedColumn) -> None:
+        self._log.add("add_column", **asdict(column))
+
+    def remove_column(self, table_id: UUID, name: str) -> None:
+        self._log.add("remove_column", table_id=table_id, name=name)
+
+    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
+        self._log.add("rename_column", table_id=table_id, name=name, new_name=new_name)
+
+
+def apply_deferred(connection: Connection, deferred: bytes) -> None:
+    """A write that meets a change made since the version was reserved is left out.
+
+    The change won: of a coverage that was put or forgotten meanwhile nothing is claimed, so that rows are at
+    worst computed again.
+    """
+    for method, arguments in orjson.loads(deferred):
+        try:
+            APPLY[method](connection, arguments)
+        except (ConcurrentModification, TableNotFound) as error:
+            log.warning("a deferred write no longer applies", write=method, problem=str(error))
+
+
+def _set_properties(connection: Connection, values: Mapping[str, Any]) -> None:
+    tables = SqlTableRepository(connection)
+    tables.set_properties(UUID(values["table_id"]), values["properties"])
+
+
+def _add_part(connection: Connection, values: Mapping[str, Any]) -> None:
+    part = Part(
+        values["job_id"],
+        values["part"],
+        values["epoch"],
+        UUID(values["table_id"]),
+        values["version"],
+        b64decode(values["rows"]),
+    )
+    SqlPartLedger(connection).add(part)
+
+
+def _put_coverage(connection: Connection, values: Mapping[str, Any]) -> None:
+    coverage = Coverage(
+        digest=values["digest"],
+        watermark=values["watermark"],
+        rows=_bitmap(values["rows"]),
+        revision=values["revision"],
+        published=values["published"],
+        outdated=_bitmap(values["outdated"]),
+    )
+    SqlCoverageRepository(connection).put(UUID(values["subject_id"]), coverage)
+
+
+def _withdraw(connection: Connection, values: Mapping[str, Any]) -> None:
+    coverage = SqlCoverageRepository(connection)
+    coverage.withdraw(UUID(values["subject_id"]), values["digest"], _bitmap(values["rows"]))
+
+
+def _settle_errors(connection: Connection, values: Mapping[str, Any]) -> None:
+    done = None if values["done"] is None else _bitmap(values["done"])
+    errors = [_error(found) for found in values["errors"]]
+    SqlRowErrorLedger(connection).settle(UUID(values["subject_id"]), done, errors)
+
+
+def _add_column(connection: Connection, values: Mapping[str, Any]) -> None:
+    column = ComputedColumn(
+        column_id=UUID(values["column_id"]),
+        table_id=UUID(values["table_id"]),
+        name=values["name"],
+        function_digest=values["function_digest"],
+        inputs=tuple(values["inputs"]),
+        siblings=tuple(ColumnOutput(**output) for output in values["siblings"]),
+        has_auto_backfill=values["has_auto_backfill"],
+    )
+    SqlDerivedRepository(connection).add_column(column)
+
+
+def _remove_column(connection: Connection, values: Mapping[str, Any]) -> None:
+    SqlDerivedRepository(connection).remove_column(UUID(values["table_id"]), values["name"])
+
+
+def _rename_column(connection: Connection, values: Mapping[str, Any]) -> None:
+    derived = SqlDerivedRepository(connection)
+    derived.rename_column(UUID(values["table_id"]), values["name"], values["new_name"])
+
+
+APPLY: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], None]]] = {
+    "set_properties": _set_properties,
+    "add_part": _add_part,
+    "put_coverage": _put_coverage,
+    "withdraw": _withdraw,
+    "settle_errors": _settle_errors,
+    "add_column": _add_column,
+    "remove_column": _remove_column,
+    "rename_column": _rename_column,
+}
+
+
+def _error_values(error: RowError) -> dict[str, Any]:
+    failure = error.failure
+    return {
+        "subject_id": error.subject_id,
+        "digest": error.digest,
+        "job_id": error.job_id,
+        "row_id": failure.row_id,
+        "exception": _text_of(failure.exception),
+        "message": _text_of(failure.message),
+        "traceback": _text_of(failure.traceback),
+        "attempts": failure.attempts,
+        "is_skipped": error.is_skipped,
+    }
+
+
+def _error(values: Mapping[str, Any]) -> RowError:
+    failure = RowFailure(
+        values["row_id"], values["exception"], values["message"], values["traceback"], values["attempts"]
+    )
+    return RowError(
+        UUID(values["subject_id"]), values["digest"], values["job_id"], failure, values["is_skipped"]
+    )
+
+
+def _text_of(raised: str) -> str:
+    """JSON holds no lone surrogates, which a function may raise."""
+    return raised.encode("utf-8", "replace").decode()
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _bitmap(text: str) -> BitMap64:
+    return BitMap64.deserialize(b64decode(text))

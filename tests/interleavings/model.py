@@ -1,0 +1,153 @@
+"""What a table is to its clients, and whether what they saw can be explained by one order of operations.
+
+The model is a sequence of manifests: version n holds the content of whoever committed n, for ever. Operations
+of one history overlap; the history is linearizable if each of them can be given a moment between its call and
+its return so that, one after the other, they do what the model does (Herlihy and Wing 1990). An operation
+whose outcome nobody knows may have happened at any moment after its call, or never.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+State: TypeAlias = tuple[str, ...]
+"""Contents of the versions from 1 on."""
+
+
+class Outcome(Enum):
+    OK = "ok"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Put:
+    """Commits content as a version, if there is none of that number."""
+
+    version: int
+    content: str
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
+        is_next = self.version == len(state) + 1
+        if outcome is Outcome.OK:
+            # Sent again after it was done, it is done already.
+            if self.version <= len(state) and state[self.version - 1] == self.content:
+                return state
+            return (*state, self.content) if is_next else None
+        is_there = self.version <= len(state) and state[self.version - 1] != self.content
+        return state if is_there else None
+
+    def effects(self, state: State) -> Sequence[State]:
+        """States that an unknown outcome may lead to, other than the present one."""
+        return [(*state, self.content)] if self.version == len(state) + 1 else []
+
+
+@dataclass(frozen=True)
+class Read:
+    """The content of a version, None if there is none; without a number the latest and its number."""
+
+    version: int | None = None
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
+        if self.version is None:
+            expected: object = (len(state), state[-1]) if state else None
+        else:
+            expected = state[self.version - 1] if self.version <= len(state) else None
+        return state if outcome is Outcome.OK and result == expected else None
+
+    def effects(self, state: State) -> Sequence[State]:
+        return []
+
+
+@dataclass(frozen=True)
+class List:
+    """The numbers of all versions."""
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
+        return state if outcome is Outcome.OK and result == list(range(1, len(state) + 1)) else None
+
+    def effects(self, state: State) -> Sequence[State]:
+        return []
+
+
+Operation: TypeAlias = Put | Read | List
+
+
+@dataclass
+class Event:
+    """One operation as its client saw it; `returned` is None while it runs."""
+
+    client: str
+    operation: Operation
+    called: int
+    returned: int | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    result: object = None
+
+    def __str__(self) -> str:
+        span = f"{self.called}-{'' if self.returned is None else self.returned}"
+        return f"[{span}] {self.client} {self.operation} -> {self.outcome.value} {self.result or ''}"
+
+
+@dataclass
+class History:
+    """Operations in the order of their calls; an operation that never returns stays unknown."""
+
+    events: list[Event] = field(default_factory=list)
+    _moment: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def recorded(self, client: str, operation: Operation) -> Iterator[Event]:
+        with self._lock:
+            self._moment += 1
+            event = Event(client, operation, self._moment)
+            self.events.append(event)
+        yield event
+        with self._lock:
+            self._moment += 1
+            event.returned = self._moment
+
+    def __str__(self) -> str:
+        return "\n  ".join(map(str, self.events))
+
+
+def check_linearizable(history: History, start: State, end: State | None = None) -> None:
+    """Raises AssertionError; `end` is what was there when all was over."""
+    if not _has_order(tuple(history.events), start, end, set()):
+        shown = "" if end is None else f"\nthat ends in {end}"
+        raise AssertionError(f"no order of operations explains\n  {history}{shown}")
+
+
+def _has_order(
+    left: tuple[Event, ...], state: State, end: State | None, failed: set[tuple[frozenset[int], State]]
+) -> bool:
+    known = [event for event in left if event.outcome is not Outcome.UNKNOWN]
+    if not known and (end is None or state == end):
+        return True
+    key = (frozenset(event.called for event in left), state)
+    if key in failed:
+        return False
+    # Only an operation that was called before all others returned can be the next.
+    first_return = min((event.returned for event in known if event.returned is not None), default=None)
+    for event in left:
+        if first_return is not None and event.called > first_return:
+            continue
+        rest = tuple(other for other in left if other is not event)
+        for after in _outcomes(event, state):
+            if _has_order(rest, after, end, failed):
+                return True
+    failed.add(key)
+    return False
+
+
+def _outcomes(event: Event, state: State) -> Sequence[State]:
+    if event.outcome is Outcome.UNKNOWN:
+        return event.operation.effects(state)
+    after = event.operation.apply(state, event.outcome, event.result)
+    return [] if after is None else [after]
