@@ -4,8 +4,8 @@
     other writers     ──► FaultyStore.direct ───────────┴──► moto
 
 Both ports of the proxy send puts to moto one at a time: moto looks for the object and writes it in two steps,
-and two conditional puts at the same moment would both succeed. A writer that competes for a key with the server
-under test has to use one of the two ports, therefore, not moto itself.
+and two conditional puts at the same moment would both succeed. So a writer that competes for a key with the
+server under test has to use one of the two ports, not moto itself.
 
 Requests are signed for the proxy's address and passed on as they are; moto does not verify signatures.
 """
@@ -126,9 +126,9 @@ class Rule:
 class FaultyStore:
     """The rules in force, what they have done, and the requests they saw. Used from many threads."""
 
-    def __init__(self, upstream: ObjectStore, seed: int) -> None:
+    def __init__(self, upstream: ObjectStore) -> None:
         self._host = urlsplit(upstream.endpoint).netloc
-        self._random = Random(seed)
+        self._random = Random()
         self._lock = Lock()
         self._puts = Lock()
         self._rules: Sequence[Rule] = ()
@@ -139,9 +139,10 @@ class FaultyStore:
         self.direct = upstream
 
     @contextmanager
-    def failing(self, *rules: Rule) -> Iterator[None]:
-        """Injects faults while the block runs; the counters start again with it."""
+    def failing(self, *rules: Rule, seed: int = 0) -> Iterator[None]:
+        """Injects faults while the block runs; the counters and the random numbers start again with it."""
         with self._lock:
+            self._random.seed(seed)
             self.injected.clear()
             self.requests.clear()
             self._healed.clear()
@@ -284,8 +285,8 @@ class _Listener(ThreadingHTTPServer):
 
 
 @contextmanager
-def running_faulty_store(upstream: ObjectStore, seed: int = 0) -> Iterator[FaultyStore]:
-    proxy = FaultyStore(upstream, seed)
+def running_faulty_store(upstream: ObjectStore) -> Iterator[FaultyStore]:
+    proxy = FaultyStore(upstream)
     with ExitStack() as listeners:
         for name, has_faults in (("store", True), ("direct", False)):
             listener = _Listener(proxy, has_faults=has_faults)
