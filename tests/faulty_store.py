@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from threading import Event, Lock, Thread
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.object_store import ObjectStore
 
@@ -67,8 +67,10 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Bucket and key, without the query."""
-        return unquote(self.target.partition("?")[0]).lstrip("/")
+        """Bucket and key; for a listing, bucket and prefix."""
+        path, _, query = self.target.partition("?")
+        [prefix] = parse_qs(query).get("prefix", [""])
+        return "/".join(part for part in (unquote(path).strip("/"), prefix) if part)
 
     @property
     def is_conditional(self) -> bool:
