@@ -199,11 +199,6 @@ CHECKS: Final[Sequence[Check]] = (
     partial(a_transaction_is_applied_to_what_a_rival_left, table="u"),
     a_commit_that_fails_before_it_is_sent_leaves_no_file,
     *(
-        partial(a_rival_does_not_hide_an_outcome, kind=kind, fault=fault)
-        for kind in ("tables", "views")
-        for fault in (Fault.BEFORE, Fault.AFTER)
-    ),
-    *(
         partial(check, name=name, fault=fault, keyed=keyed)
         for name, fault in CASES
         for keyed in (False, True)
@@ -213,6 +208,11 @@ CHECKS: Final[Sequence[Check]] = (
         partial(the_next_commit_settles_what_was_unknown, name=name, fault=fault)
         for name, fault in CASES
         if name in WRITING
+    ),
+    *(
+        partial(a_rival_does_not_hide_an_outcome, kind=kind, fault=fault)
+        for kind in ("tables", "views")
+        for fault in (Fault.BEFORE, Fault.AFTER)
     ),
 )
 

@@ -1,11 +1,4 @@
-"""What became of a transaction whose COMMIT was sent and never answered.
-
-The database may have committed it, may have dropped it, or may still be at it. It is asked: first whether
-the effect is there; if not, the same transaction is sent again, which waits for the locks of the first one
-and then either takes its place or is refused by its effect. So a caller learns the one true outcome, unless
-the database stays away for longer than a couple of seconds. Then CommitStateUnknown goes to the client, and
-files written for the commit stay until `UnsettledCommits` has learned whether something refers to them.
-"""
+"""Finds out what became of a transaction whose COMMIT was sent and never answered."""
 
 from __future__ import annotations
 
@@ -43,9 +36,13 @@ Change: TypeAlias = tuple[Entry | None, Entry]
 
 
 def carry_out(store: IcebergStore, work: Work[Result], outcome: Outcome[Result]) -> Result:
-    """Runs the work in a transaction and finds out what became of it; it may run more than once.
+    """Runs the work in a transaction; if COMMIT is not answered, finds out what became of it.
 
-    Raises CommitStateUnknown when the database cannot be asked, or what it says proves nothing.
+    The database may have committed it, may have dropped it, or may still be at it. It is asked whether the
+    effect is there; if not, the work runs again, in a transaction that waits for the locks of the first one
+    and then either takes its place or is refused by its effect. So it happens once, and the caller learns
+    the one true outcome. Raises CommitStateUnknown when the database stays away for longer than a couple of
+    seconds, or when what it says proves nothing because others have changed the same since.
     """
     try:
         with store.transaction() as tx:
