@@ -126,12 +126,15 @@ class MethodNotAllowed(TidemillError):
 
 
 class Unavailable(TidemillError):
-    """A part we need does not answer now; the same request may succeed later."""
+    """A part we need does not answer now: nothing was changed, and the same request may succeed later."""
 
     code = ErrorCode.UNAVAILABLE
 
 
 class CommitStateUnknown(Unavailable):
-    """A commit was sent and its answer is missing: it may have happened, or not."""
+    """The database was told to commit and its answer is missing: the change may or may not be there.
+
+    Whoever catches it must neither undo anything nor delete files that the change may refer to.
+    """
 
     code = ErrorCode.COMMIT_STATE_UNKNOWN

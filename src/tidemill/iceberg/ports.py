@@ -10,7 +10,7 @@ from uuid import UUID
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import CatalogTransaction
-from tidemill.iceberg.model.entries import Entry, EntryKind, Holder
+from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
 
 Result_contra = TypeVar("Result_contra", contravariant=True)
 
@@ -25,6 +25,9 @@ class IcebergRepository(Protocol):
 
     def lock(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
         """Finds it, and holds back whoever wants to change it until the transaction ends."""
+
+    def lock_state(self, entry_id: UUID) -> EntryState | None:
+        """The same for what has this id, whatever its name is by now."""
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool: ...
 

@@ -16,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 from tidemill.catalog.haste import may_take_time
 from tidemill.errors import InvalidInput
 from tidemill.store.columns import in_milliseconds
-from tidemill.store.faults import as_database_error, is_busy, translated
+from tidemill.store.faults import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
 from tidemill.store.readers import SqliteReaders
 from tidemill.store.transaction import SqlTransaction
@@ -58,7 +58,10 @@ class SqlStore:
         return self._turns is None or self._readers is not None
 
     def transaction(self) -> AbstractContextManager[SqlTransaction]:
-        """Commits on leaving, rolls back on an exception. Unavailable on leaving means: outcome unknown."""
+        """Commits on leaving, rolls back on an exception.
+
+        Raises Unavailable when nothing was committed, CommitStateUnknown when nobody knows.
+        """
         if self._writer is not None:
             return self._writer.transaction()
         may_take_time()
@@ -84,6 +87,8 @@ class SqlStore:
     def _reading_and_writing(self) -> Iterator[SqlTransaction]:
         with self._connection() as connection:
             yield SqlTransaction(connection)
+            with committing():
+                connection.commit()
 
     @contextmanager
     def _read_only(self) -> Iterator[SqlTransaction]:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
 # PostgreSQL's SQLSTATE and SQLite's result code for the same thing.
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
@@ -41,6 +41,19 @@ def translated() -> Iterator[None]:
         if not _is_outage(error):
             raise
         raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
+
+
+@contextmanager
+def committing() -> Iterator[None]:
+    """Around COMMIT of what may have written: an answer that never came is CommitStateUnknown."""
+    try:
+        yield
+    except DBAPIError as error:
+        if not _may_have_committed(error):
+            raise
+        raise CommitStateUnknown(
+            f"The catalog database did not say whether it committed: {_reason(error)}"
+        ) from error
 
 
 def refusable(connection: Connection) -> AbstractContextManager[object]:
@@ -66,6 +79,18 @@ def is_busy(error: sqlite3.Error) -> bool:
 def is_foreign_key_violation(error: IntegrityError) -> bool:
     """Whether a row is missing that has to be there, or still there because others need it."""
     return _code(error) in FOREIGN_KEY_VIOLATIONS
+
+
+def _may_have_committed(error: DBAPIError) -> bool:
+    """Whether COMMIT failed without the certainty that nothing was written.
+
+    PostgreSQL refuses over a connection that stays open; one that was lost, even with a last word such as
+    57P01 (terminated by an administrator), may have been lost after the commit. In SQLite the transaction is
+    still open after SQLITE_BUSY and is rolled back; after an I/O error the log may hold it or not.
+    """
+    if isinstance(error.orig, sqlite3.Error):
+        return _is_outage(error) and not is_busy(error.orig)
+    return error.connection_invalidated
 
 
 def _is_outage(error: DBAPIError) -> bool:

@@ -28,7 +28,7 @@ from tidemill.catalog.errors import NamespaceNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
-from tidemill.iceberg.model.entries import Entry, EntryKind, Holder
+from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
 from tidemill.store.columns import MAX_BIGINT
 from tidemill.store.faults import is_foreign_key_violation, refusable
 from tidemill.store.paths import find_namespace_id, get_namespace_id, place, place_values
@@ -93,6 +93,12 @@ class SqlIcebergRepository:
         ).with_for_update()
         row = self._connection.execute(query).first()
         return None if row is None else _entry(row, ident, kind)
+
+    def lock_state(self, entry_id: UUID) -> EntryState | None:
+        query = select(iceberg_entries.c.metadata_location, iceberg_entries.c.metadata)
+        named = query.where(iceberg_entries.c.table_id == entry_id).with_for_update()
+        row = self._connection.execute(named).first()
+        return None if row is None else EntryState(row.metadata_location, row.metadata)
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool:
         found = _exists_statement(_depth(ident)).first(self._connection, _values(ident, kind))

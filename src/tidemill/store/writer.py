@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tidemill.catalog.haste import TakesTime, is_in_haste
 from tidemill.errors import Unavailable
-from tidemill.store.faults import as_database_error, is_busy, translated
+from tidemill.store.faults import as_database_error, committing, is_busy, translated
 from tidemill.store.transaction import SqlTransaction
 
 
@@ -73,13 +73,13 @@ class SqliteWriter:
             raise
 
     def end(self, error: BaseException | None) -> None:
-        """Commits, or rolls back what ended in an error."""
+        """Commits, or rolls back what ended in an error; raises CommitStateUnknown."""
         assert self._kept is not None
         connection, _ = self._kept
         try:
             with translated():
                 if error is None:
-                    connection.commit()
+                    _commit(connection)
                 else:
                     connection.rollback()
                 if isinstance(error, DBAPIError):
@@ -103,6 +103,19 @@ class SqliteWriter:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept[0].close()
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        with committing():
+            connection.commit()
+    except BaseException:
+        # SQLAlchemy takes it for ended; after SQLITE_BUSY it is still open, and the next one would commit it.
+        try:
+            connection.connection.rollback()
+        except sqlite3.Error:
+            connection.invalidate()
+        raise
 
 
 def _begin_now(connection: Connection) -> None:

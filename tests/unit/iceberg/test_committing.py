@@ -1,19 +1,23 @@
-"""Commits while old files cannot be removed."""
+"""Commits while files cannot be removed, and while the database does not answer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry, EntryKind
+from tidemill.iceberg.operations import outcomes
 from tidemill.iceberg.operations.committing import Committer, Step
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
+from tidemill.store.transaction import SqlTransaction
 
 IDENT = table_ident(("t",))
 
@@ -46,3 +50,58 @@ def test_a_refusal_is_told_even_if_new_files_stay(committer: Committer, step: St
 
     with pytest.raises(InvalidInput, match="is wrong"):
         committer.commit([IDENT], lambda: [step], refuse)
+
+
+class Lost:
+    """A store whose COMMITs are never answered, and that says nothing afterwards."""
+
+    def __init__(self) -> None:
+        self._store = open_store("sqlite://")
+        self.is_away = False
+        self.reading = self._store.reading
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqlTransaction]:
+        if self.is_away:
+            raise Unavailable("the database is away")
+        with self._store.transaction() as tx:
+            yield tx
+        self.is_away = True
+        raise CommitStateUnknown("no answer")
+
+
+def test_an_unknown_outcome_keeps_the_new_file(
+    tmp_path: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "PAUSES_SECONDS", (0.0,))
+    committer = Committer(Lost(), MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
+    with pytest.raises(CommitStateUnknown):
+        committer.commit([IDENT], lambda: [step], lambda *_: None)
+    assert len(list(tmp_path.rglob("*.metadata.json"))) == 1
+
+
+def test_a_commit_that_did_not_happen_leaves_no_file(tmp_path: Path, step: Step) -> None:
+    store = Lost()
+    store.is_away = True
+    committer = Committer(store, MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
+    with pytest.raises(Unavailable):
+        committer.commit([IDENT], lambda: [step], lambda *_: None)
+    assert list(tmp_path.rglob("*.metadata.json")) == []
+
+
+def test_asking_for_an_outcome_takes_two_seconds_at_most() -> None:
+    assert sum(outcomes.PAUSES_SECONDS) <= 2
+
+
+def test_only_so_many_unknown_commits_are_remembered(
+    tmp_path: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "MAX_UNSETTLED", 1)
+    monkeypatch.setattr(outcomes, "SETTLE_AFTER_SECONDS", 0.0)
+    files = LocalTableFiles(tmp_path)
+    unsettled = outcomes.UnsettledCommits(open_store("sqlite://"), MetadataFiles(files))
+    for name in ("first", "second"):
+        (tmp_path / name).touch()
+        unsettled.add([(None, step.after)], [str(tmp_path / name)])
+    unsettled.settle()
+    assert [file.name for file in tmp_path.iterdir()] == ["first"]

@@ -13,7 +13,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
-from tidemill.errors import Unprocessable
+from tidemill.errors import CommitStateUnknown, Unavailable, Unprocessable
 
 CLEAN_EVERY: Final = 200
 
@@ -63,10 +63,15 @@ class ReceiptOperations:
             tx.receipts.remove_expired()
 
     def keep_alone(self, receipt: Receipt) -> Receipt:
-        """For a request that changed nothing; gives the receipt that was first."""
+        """For a request that changed nothing; gives the receipt that was first.
+
+        Raises Unavailable: without a receipt the same request could be answered otherwise next time.
+        """
         try:
             with self._store.transaction() as tx:
                 self.keep(tx, receipt)
         except ReceiptExists:
             return self.find(receipt) or receipt
+        except CommitStateUnknown as error:
+            raise Unavailable("The refusal could not be recorded; send the request again") from error
         return receipt

@@ -42,6 +42,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryState:
+    """Where the metadata of a table or view is, and what it says."""
+
+    metadata_location: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StagedTable:
     """A table that is described and not made yet; the commit that makes it brings everything again."""
 

@@ -14,11 +14,12 @@ import structlog
 
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import CatalogTransaction
-from tidemill.errors import Unavailable
+from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
 from tidemill.iceberg.operations.names import place_taken, refuse_overlap
+from tidemill.iceberg.operations.outcomes import Change, UnsettledCommits, carry_out, have_happened
 from tidemill.iceberg.operations.removals import FileRemoval
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
@@ -47,7 +48,7 @@ class Step:
         return self.before is None or self.before.place != self.after.place
 
 
-class _Overtaken(Exception):
+class _Overtaken(CommitConflict):
     """The state a step began from is gone."""
 
 
@@ -56,6 +57,7 @@ class Committer:
         self._store = store
         self._files = files
         self._removal = FileRemoval(store, files)
+        self._unsettled = UnsettledCommits(store, files)
         # Threads of one process would otherwise race each other again and again for the same table.
         self._locks = [Lock() for _ in range(LOCKS)]
 
@@ -67,8 +69,10 @@ class Committer:
     ) -> Sequence[Entry]:
         """`plan` looks at the present state and is asked again when that has changed meanwhile.
 
-        Raises what it raises, and CommitConflict when others were faster every time.
+        Raises what it raises, CommitConflict when others were faster every time, and CommitStateUnknown.
         """
+        with _tidying():
+            self._unsettled.settle()
         with ExitStack() as turns:
             for number in sorted({hash(ident) % LOCKS for ident in idents}):
                 turns.enter_context(self._locks[number])
@@ -85,19 +89,15 @@ class Committer:
         self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
     ) -> Sequence[Entry]:
         written: list[str] = []
+        done: list[Step] = []
         try:
-            done = [self._with_file(step, written) for step in steps]
-            with self._store.transaction() as tx:
-                also(tx, [step.after for step in done])
-                # Others hold a place before they hold a table; whoever did it the other way round would
-                # wait for somebody who waits.
-                _check_places(tx, done)
-                for step in sorted(done, key=lambda step: step.after.entry_id):
-                    _apply(tx, step)
-        except Unavailable:
-            # Whether it was done is not known; a file that nobody names does no harm.
+            for step in steps:
+                done.append(self._with_file(step, written))
+            self._commit(done, also)
+        except CommitStateUnknown:
+            self._unsettled.add(_changes(done), written)
             raise
-        except BaseException:
+        except Exception:
             with _tidying():
                 for file in written:
                     self._files.remove(file)
@@ -106,6 +106,19 @@ class Committer:
             for step in steps:
                 self._removal.remove_all(step.obsolete, step.after.entry_id)
         return [step.after for step in done]
+
+    def _commit(
+        self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
+    ) -> None:
+        def work(tx: IcebergTransaction) -> None:
+            also(tx, [step.after for step in steps])
+            # Others hold a place before they hold a table; whoever did it the other way round would
+            # wait for somebody who waits.
+            _check_places(tx, steps)
+            for step in sorted(steps, key=lambda step: step.after.entry_id):
+                _apply(tx, step)
+
+        carry_out(self._store, work, lambda tx, _: have_happened(tx, _changes(steps)))
 
     def _with_file(self, step: Step, written: list[str]) -> Step:
         if step.document is None:
@@ -126,6 +139,10 @@ class Committer:
             refuse_overlap(tx, step.after)
             if not is_own and tx.iceberg.is_in_another(directory, step.after.entry_id):
                 raise place_taken(directory)
+
+
+def _changes(steps: Sequence[Step]) -> Sequence[Change]:
+    return [(step.before, step.after) for step in steps if step.document is not None]
 
 
 @contextmanager

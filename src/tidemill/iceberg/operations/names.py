@@ -12,6 +12,7 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
+from tidemill.iceberg.operations.outcomes import carry_out, have_happened
 from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
 
 
@@ -55,7 +56,8 @@ class EntryNames:
     def put(self, entry: Entry, existing: Entry | None, also: Also[Entry]) -> Entry:
         """Adds the entry, or puts it in the place of the one there is."""
         after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
-        with self._store.transaction() as tx:
+
+        def work(tx: IcebergTransaction) -> Entry:
             also(tx, after)
             if tx.iceberg.is_place_taken(after):
                 raise place_taken(after.place)
@@ -63,11 +65,14 @@ class EntryNames:
                 tx.iceberg.add(after)
             elif not tx.iceberg.swap(existing, after):
                 raise CommitConflict(f"Cannot overwrite {entry.ident}: it was changed meanwhile; try again")
-        return after
+            return after
+
+        return carry_out(self._store, work, lambda tx, _: have_happened(tx, [(existing, after)]))
 
     def remove(self, ident: TableIdent, also: Also[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
         """Takes the name away; files that are to be removed are noted in the same transaction."""
-        with self._store.transaction() as tx:
+
+        def work(tx: IcebergTransaction) -> Entry:
             entry = tx.iceberg.lock(ident, self._kind)
             if entry is None:
                 raise self._missing(ident)
@@ -75,17 +80,33 @@ class EntryNames:
             if purge is Purge.REMOVE_FILES:
                 tx.purges.add(entry)
             tx.iceberg.remove(entry.entry_id)
-        return entry
+            return entry
+
+        def is_gone(tx: IcebergTransaction, entry: Entry) -> bool:
+            return tx.iceberg.lock_state(entry.entry_id) is None
+
+        return carry_out(self._store, work, is_gone)
 
     def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
         """Raises RenameTargetTaken, NamespaceNotFound."""
         self._authorizer.require(caller, Permission.MANAGE, source)
         self._authorizer.require(caller, Permission.WRITE, target)
-        with self._store.transaction() as tx:
+
+        def work(tx: IcebergTransaction) -> Entry:
             also(tx, None)
             entry = self.found(tx, source)
             if source != target and not tx.iceberg.rename(entry, target):
                 raise self._missing(source)
+            return entry
+
+        def is_renamed(tx: IcebergTransaction, entry: Entry) -> bool | None:
+            for ident, answer in ((target, True), (source, False)):
+                found = tx.iceberg.find(ident, self._kind)
+                if found is not None and found.entry_id == entry.entry_id:
+                    return answer
+            return None
+
+        carry_out(self._store, work, is_renamed)
 
 
 def now_ms(tx: IcebergTransaction) -> int:

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from tidemill.catalog.haste import TakesTime, in_haste
 from tidemill.catalog.model.callers import ANONYMOUS_CALLER
 from tidemill.errors import (
+    CommitStateUnknown,
     ErrorCode,
     InvalidInput,
     MethodNotAllowed,
@@ -250,6 +251,9 @@ def _refuse(service: Service, error: TidemillError, request: _Request, trace: _T
     match error:
         case MethodNotAllowed():
             response.headers["allow"] = ", ".join(error.allowed)
+        case CommitStateUnknown():
+            # Sending it again without a key could do it twice.
+            pass
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
         case Unauthenticated():

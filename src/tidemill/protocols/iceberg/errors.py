@@ -73,6 +73,7 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
     # With Retry-After, which is what makes Java send the same commit with the same key again.
     ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),
+    # A client that is told this leaves the files it wrote alone: they may have become part of the table.
     ErrorCode.COMMIT_STATE_UNKNOWN: IcebergError("CommitStateUnknownException", 500),
     ErrorCode.INTERNAL: IcebergError("InternalServerError", 500),
 }
@@ -82,14 +83,12 @@ COMMITS: Final = (
     "/namespaces/{namespace}/views/{view}",
     "/transactions/commit",
 )
-# A client that is told this leaves the files it wrote alone: they may have become part of the table.
-STATE_UNKNOWN: Final = IcebergError("CommitStateUnknownException", 500)
 
 
 def render_error(refusal: Refusal) -> Response:
     answer = ICEBERG_ERRORS[refusal.code]
     if refusal.code is ErrorCode.INTERNAL and _is_commit(refusal.operation):
-        answer = STATE_UNKNOWN
+        answer = ICEBERG_ERRORS[ErrorCode.COMMIT_STATE_UNKNOWN]
     message = refusal.message if refusal.error is None else message_of(refusal.error)
     return json_response(error_body(answer, message), answer.status)
 

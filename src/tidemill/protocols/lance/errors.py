@@ -67,7 +67,8 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.THROTTLED: LanceError(21, 429),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
-    ErrorCode.COMMIT_STATE_UNKNOWN: LanceError(18, 500),
+    # lancedb repeats every write, even inserts, after 409, 429, 500, 502, 503 and 504, and no other status.
+    ErrorCode.COMMIT_STATE_UNKNOWN: LanceError(18, 520),
     ErrorCode.INTERNAL: LanceError(18, 500),
 }
 

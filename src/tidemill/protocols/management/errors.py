@@ -54,7 +54,8 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.THROTTLED: 429,
     ErrorCode.UNSUPPORTED: 406,
     ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.COMMIT_STATE_UNKNOWN: 500,
+    # Not 500 or 503, which HTTP clients are often set up to repeat: the request may have been carried out.
+    ErrorCode.COMMIT_STATE_UNKNOWN: 520,
     ErrorCode.INTERNAL: 500,
 }
 

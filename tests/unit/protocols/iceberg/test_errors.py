@@ -79,3 +79,10 @@ def test_a_fault_elsewhere_is_an_internal_error(operation: str) -> None:
 def test_a_commit_that_was_refused_for_now_is_to_be_sent_again() -> None:
     operation = "POST /iceberg/v1/namespaces/{namespace}/tables/{table}"
     assert rendered(ErrorCode.UNAVAILABLE, operation)["code"] == 503
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_an_unknown_outcome_is_told_as_such_on_every_route(method: str) -> None:
+    operation = f"{method} /iceberg/v1/namespaces/{{namespace}}/tables/{{table}}"
+    answer = rendered(ErrorCode.COMMIT_STATE_UNKNOWN, operation)
+    assert (answer["type"], answer["code"]) == ("CommitStateUnknownException", 500)
