@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from tests.interleavings.scheduler import Action, Killed, Run, Step
-from tidemill.errors import Unavailable
+from tidemill.errors import CommitStateUnknown, Unavailable
 
 DATABASE: Final = "database"
 
@@ -143,7 +143,7 @@ class SteppedStore:
             yield tx
             self._stage.check_alive()
         if action is Action.LOSE_ANSWER:
-            raise Unavailable("the answer to the commit was lost")
+            raise CommitStateUnknown("the answer to the commit was lost")
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
