@@ -13,16 +13,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-State: TypeAlias = tuple[str, ...]
-"""Contents of the versions from 1 on."""
+State: TypeAlias = tuple[str | None, ...] | None
+"""Contents of the versions from 1 on, None for those that were cleaned up; no sequence: a dropped table."""
 
 
 class Outcome(Enum):
+    """What a client was told: GONE is that there is no such table, UNDONE that a batch failed elsewhere."""
+
     OK = "ok"
     REFUSED = "refused"
+    UNDONE = "undone"
+    GONE = "gone"
     UNKNOWN = "unknown"
+
+
+class Impossible(Enum):
+    """No state: an operation cannot have ended like this where it was tried."""
+
+    HERE = "here"
+
+
+IMPOSSIBLE: Final = Impossible.HERE
 
 
 @dataclass(frozen=True)
@@ -32,19 +45,27 @@ class Put:
     version: int
     content: str
 
-    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
-        is_next = self.version == len(state) + 1
-        if outcome is Outcome.OK:
-            # Sent again after it was done, it is done already.
-            if self.version <= len(state) and state[self.version - 1] == self.content:
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if outcome is Outcome.UNDONE:
+            return state
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        is_there = self.version <= len(state)
+        is_done = is_there and state[self.version - 1] == self.content
+        match outcome:
+            case Outcome.OK if is_done:
+                # Sent again after it was done, it is done already.
                 return state
-            return (*state, self.content) if is_next else None
-        is_there = self.version <= len(state) and state[self.version - 1] != self.content
-        return state if is_there else None
+            case Outcome.OK if self.version == len(state) + 1:
+                return (*state, self.content)
+            case Outcome.REFUSED if is_there and not is_done:
+                return state
+        return IMPOSSIBLE
 
     def effects(self, state: State) -> Sequence[State]:
         """States that an unknown outcome may lead to, other than the present one."""
-        return [(*state, self.content)] if self.version == len(state) + 1 else []
+        is_next = state is not None and self.version == len(state) + 1
+        return [(*state, self.content)] if state is not None and is_next else []
 
 
 @dataclass(frozen=True)
@@ -53,12 +74,15 @@ class Read:
 
     version: int | None = None
 
-    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        expected: object
         if self.version is None:
-            expected: object = (len(state), state[-1]) if state else None
+            expected = (len(state), state[-1]) if state else None
         else:
             expected = state[self.version - 1] if self.version <= len(state) else None
-        return state if outcome is Outcome.OK and result == expected else None
+        return state if outcome is Outcome.OK and result == expected else IMPOSSIBLE
 
     def effects(self, state: State) -> Sequence[State]:
         return []
@@ -68,14 +92,51 @@ class Read:
 class List:
     """The numbers of all versions."""
 
-    def apply(self, state: State, outcome: Outcome, result: object) -> State | None:
-        return state if outcome is Outcome.OK and result == list(range(1, len(state) + 1)) else None
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        expected = [number for number, content in enumerate(state, start=1) if content is not None]
+        return state if outcome is Outcome.OK and result == expected else IMPOSSIBLE
 
     def effects(self, state: State) -> Sequence[State]:
         return []
 
 
-Operation: TypeAlias = Put | Read | List
+@dataclass(frozen=True)
+class Clean:
+    """Removes a version that is not the latest."""
+
+    version: int
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        is_old = self.version < len(state)
+        if outcome is Outcome.REFUSED:
+            return IMPOSSIBLE if is_old else state
+        return self._cleaned(state) if is_old else IMPOSSIBLE
+
+    def effects(self, state: State) -> Sequence[State]:
+        return [] if state is None or self.version >= len(state) else [self._cleaned(state)]
+
+    def _cleaned(self, state: tuple[str | None, ...]) -> State:
+        return (*state[: self.version - 1], None, *state[self.version :])
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Removes the table."""
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        return None if outcome is Outcome.OK else IMPOSSIBLE
+
+    def effects(self, state: State) -> Sequence[State]:
+        return [None]
+
+
+Operation: TypeAlias = Put | Read | List | Clean | Drop
 
 
 @dataclass
@@ -117,18 +178,17 @@ class History:
         return "\n  ".join(map(str, self.events))
 
 
-def check_linearizable(history: History, start: State, end: State | None = None) -> None:
+def check_linearizable(history: History, start: State, end: State) -> None:
     """Raises AssertionError; `end` is what was there when all was over."""
     if not _has_order(tuple(history.events), start, end, set()):
-        shown = "" if end is None else f"\nthat ends in {end}"
-        raise AssertionError(f"no order of operations explains\n  {history}{shown}")
+        raise AssertionError(f"no order of operations explains\n  {history}\nthat ends in {end}")
 
 
 def _has_order(
-    left: tuple[Event, ...], state: State, end: State | None, failed: set[tuple[frozenset[int], State]]
+    left: tuple[Event, ...], state: State, end: State, failed: set[tuple[frozenset[int], State]]
 ) -> bool:
     known = [event for event in left if event.outcome is not Outcome.UNKNOWN]
-    if not known and (end is None or state == end):
+    if not known and state == end:
         return True
     key = (frozenset(event.called for event in left), state)
     if key in failed:
@@ -150,4 +210,4 @@ def _outcomes(event: Event, state: State) -> Sequence[State]:
     if event.outcome is Outcome.UNKNOWN:
         return event.operation.effects(state)
     after = event.operation.apply(state, event.outcome, event.result)
-    return [] if after is None else [after]
+    return [] if isinstance(after, Impossible) else [after]

@@ -1,4 +1,4 @@
-"""A catalog with several servers over one database and one storage, and what clients do to a table in it."""
+"""A catalog with several servers over one database and one storage, and what clients do to tables in it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,43 @@ from uuid import uuid4
 import lance
 import pyarrow as pa
 
-from tests.interleavings.model import History, List, Outcome, Put, Read, State, check_linearizable
+from tests.interleavings.model import (
+    Clean,
+    Drop,
+    Event,
+    History,
+    List,
+    Operation,
+    Outcome,
+    Put,
+    Read,
+    State,
+    check_linearizable,
+)
 from tests.interleavings.scheduler import Action, Actor, Exploration, Run, explore
 from tests.interleavings.steps import Stage, SteppedFiles, SteppedStore
 from tests.protocol.wire import final_name, renumbered
-from tidemill.catalog.errors import TableVersionAlreadyExists, TableVersionNotFound
+from tidemill.catalog.errors import (
+    InvalidTableState,
+    TableNotFound,
+    TableVersionAlreadyExists,
+    TableVersionNotFound,
+)
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, VersionEntry
+from tidemill.catalog.operations.batches import BatchOperations, CreateVersion, VersionRange
+from tidemill.catalog.operations.refs import RefOperations
+from tidemill.catalog.operations.registrations import RegistrationOperations
+from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
+from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
+from tidemill.lance.data import LanceTableData
 from tidemill.lance.manifests import check_staged
+from tidemill.lance.refs import LanceTableRefs
+from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.server.grants import AllowEverything
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
@@ -40,14 +65,25 @@ class PutIfAbsent(Protocol):
 
 
 class Server:
-    """What one process has: connections, storage, and the operations on versions."""
+    """What one process has: connections, storage, and operations over them."""
 
     def __init__(self, url: str, files: Warehouse) -> None:
         self.stage = Stage()
         self.store: SqlStore = open_store(url)
-        self.stepped_store: Any = SteppedStore(self.store, self.stage)
+        store: Any = SteppedStore(self.store, self.stage)
         self.files: Any = SteppedFiles(files, self.stage)
-        self.versions = VersionOperations(self.stepped_store, AllowEverything(), self.files, check_staged)
+        anybody = AllowEverything()
+        self.versions = VersionOperations(store, anybody, self.files, check_staged)
+        self.data = LanceTableData(self.versions)
+        refs = LanceTableRefs(self.versions)
+        references = RefOperations(store, anybody, self.versions, refs)
+        self.batches = BatchOperations(store, anybody, self.files, self.versions, refs)
+        self.registrations = RegistrationOperations(store, anybody, self.files, check_staged, self.versions)
+        self.snapshots = LanceTableSnapshots(self.versions, self.data)
+        self.tables = TableOperations(
+            store, anybody, self.files, self.data, self.snapshots, self.versions, references
+        )
+        self.stepped_store = store
 
     def close(self) -> None:
         self.store.close()
@@ -55,7 +91,7 @@ class Server:
 
 @dataclass
 class Deployment:
-    """Servers that are opened once and used by all runs; each run has a table of its own."""
+    """Servers that are opened once and used by all runs; each run has tables of its own."""
 
     files: Warehouse
     put_if_absent: PutIfAbsent
@@ -84,159 +120,300 @@ def _some_manifest(scratch: Path) -> bytes:
 
 
 @dataclass
-class World:
-    """One table, its history, and the contents that can be met in it."""
+class TableInWorld:
+    """A table, and what its clients did to it."""
 
-    deployment: Deployment
-    run: Run
     table: Table
+    versions_key: str
     history: History = field(default_factory=History)
-    labels: dict[bytes, str] = field(default_factory=dict)
     start: State = (FIRST,)
-    aliases: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def versions_key(self) -> str:
-        return f"{self.deployment.files.key_of(self.table.location)}/_versions"
 
     def final_key(self, version: int) -> str:
         return f"{self.versions_key}/{final_name(version)}"
 
-    def content(self, label: str, version: int) -> bytes:
+
+Act = Callable[[Server], None]
+
+
+@dataclass
+class World:
+    """What one run acts on: tables with one version each, and the contents that can be met in them."""
+
+    deployment: Deployment
+    run: Run
+    labels: dict[bytes, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    tables: list[TableInWorld] = field(default_factory=list)
+    checks: list[Callable[[], None]] = field(default_factory=list)
+
+    def add_table(self) -> TableInWorld:
+        table_id = uuid4()
+        ident = TableIdent(NAMESPACE, f"t{table_id.hex}")
+        table = Table(table_id, ident, self.deployment.files.location_of(table_id))
+        added = TableInWorld(table, f"{self.deployment.files.key_of(table.location)}/_versions")
+        self.aliases[str(table_id)] = f"t{len(self.tables)}"
+        self.tables.append(added)
+        self.deployment.files.write(added.final_key(1), self._content(FIRST, 1))
+        with self.first.store.transaction() as tx:
+            tx.tables.add(table)
+        self.first.versions.find_latest(table)
+        return added
+
+    @property
+    def first(self) -> Server:
+        return self.deployment.servers[0]
+
+    def _content(self, label: str, version: int) -> bytes:
         data = renumbered(self.deployment.manifest, version)
         self.labels[data] = label
         return data
 
-    def staged(self, label: str, version: int) -> VersionEntry:
+    def stage(self, label: str, version: int, on: int = 0) -> VersionEntry:
         """A manifest where clients put it before they ask for a version."""
         random = str(uuid4())
         self.aliases[random] = label
-        key = f"{self.versions_key}/{final_name(version)}-{random}"
-        self.deployment.files.write(key, self.content(label, version))
+        key = f"{self.tables[on].versions_key}/{final_name(version)}-{random}"
+        self.deployment.files.write(key, self._content(label, version))
         return VersionEntry(version, key)
 
-    @contextmanager
-    def on_stage(self, server: Server, name: str) -> Iterator[None]:
-        with server.stage.entered(self.run, name, self.aliases):
-            yield
+    def actor(self, name: str, server: int, act: Act, *faults: Action) -> Actor:
+        used = self.deployment.servers[server]
+
+        def run() -> None:
+            with used.stage.entered(self.run, name, self.aliases):
+                act(used)
+
+        return Actor(name, run, frozenset(faults))
 
     # What clients do
 
-    def commit(self, name: str, server: int, version: int, *faults: Action) -> Actor:
+    def commit(self, name: str, server: int, version: int, *faults: Action, on: int = 0) -> Actor:
         """A client of the catalog that asks for a version once."""
-        label = f"{name}'s {version}"
-        return self.commit_entry(name, server, self.staged(label, version), label, *faults)
-
-    def commit_entry(self, name: str, server: int, entry: VersionEntry, label: str, *faults: Action) -> Actor:
-        return self.actor(name, server, lambda used: self._commit(name, used, entry, label), *faults)
-
-    def _commit(self, name: str, server: Server, entry: VersionEntry, label: str) -> None:
-        with self.history.recorded(name, Put(entry.version, label)) as event:
-            try:
-                server.versions.create(LOCAL_CALLER, self.table.ident, MAIN_BRANCH, entry)
-            except TableVersionAlreadyExists:
-                event.outcome = Outcome.REFUSED
-            except (Unavailable, OSError) as error:
-                event.result = error
-            else:
-                event.outcome = Outcome.OK
-
-    def write_by_location(self, name: str, server: int, version: int) -> Actor:
-        """A writer that knows only where the table is; it puts the final manifest by itself."""
-        label = f"{name}'s {version}"
-        data, key = self.content(label, version), self.final_key(version)
+        entry = self.stage(f"{name}'s {version}", version, on)
 
         def act(used: Server) -> None:
-            with self.history.recorded(name, Put(version, label)) as event:
-                used.stage.step("put by location", [], [key, f"{self.versions_key}/*"])
+            self._commit(name, used, entry, on)
+
+        return self.actor(name, server, act, *faults)
+
+    def commit_twice(self, name: str, server: int, again: int, version: int, *faults: Action) -> Actor:
+        """A client that sends the same request again, to another server, if it does not know the outcome."""
+        entry = self.stage(f"{name}'s {version}", version)
+        other = self.deployment.servers[again]
+
+        def act(used: Server) -> None:
+            self._commit(name, used, entry, 0)
+            if self.tables[0].history.events[-1].outcome is Outcome.UNKNOWN:
+                with other.stage.entered(self.run, name, self.aliases):
+                    self._commit(name, other, entry, 0)
+
+        return self.actor(name, server, act, *faults)
+
+    def _commit(self, name: str, server: Server, entry: VersionEntry, on: int) -> None:
+        ident = self.tables[on].table.ident
+        with self._told(name, on, Put(entry.version, f"{name}'s {entry.version}")):
+            server.versions.create(LOCAL_CALLER, ident, MAIN_BRANCH, entry)
+
+    def commit_with_effect(self, name: str, server: int, version: int, *faults: Action) -> Actor:
+        """A commit of the server's own that also records something: here a property of the table."""
+        label = f"{name}'s {version}"
+        entry = self.stage(label, version)
+        table = self.tables[0].table
+
+        def record(tx: CatalogTransaction, _: int) -> None:
+            tx.tables.set_properties(table.table_id, {"recorded": label})
+
+        def act(used: Server) -> None:
+            with self._told(name, 0, Put(version, label)):
+                used.versions.commit(table, entry, record)
+
+        def check() -> None:
+            contents = self.contents(0)
+            with self.first.store.reading() as tx:
+                recorded = tx.tables.get(table.ident).properties.get("recorded")
+            is_there = contents is not None and label in contents
+            assert (recorded == label) == is_there, f"{recorded} is recorded and {contents} is there"
+
+        self.checks.append(check)
+        return self.actor(name, server, act, *faults)
+
+    def commit_batch(self, name: str, server: int, version: int, *faults: Action) -> Actor:
+        """One version of every table, all or none."""
+        entries = [self.stage(f"{name}'s {version}", version, on) for on in range(len(self.tables))]
+        operations = [
+            CreateVersion(tracked.table.ident, MAIN_BRANCH, entry)
+            for tracked, entry in zip(self.tables, entries, strict=True)
+        ]
+
+        def act(used: Server) -> None:
+            with self._told(name, 0, Put(version, f"{name}'s {version}"), *range(1, len(self.tables))):
+                used.batches.commit(LOCAL_CALLER, operations)
+
+        def check() -> None:
+            there = [f"{name}'s {version}" in (self.contents(on) or ()) for on in range(len(self.tables))]
+            assert len(set(there)) == 1, f"half of {name}'s batch is there: {there}"
+
+        self.checks.append(check)
+        return self.actor(name, server, act, *faults)
+
+    def write_by_location(self, name: str, server: int, version: int, on: int = 0) -> Actor:
+        """A writer that knows only where the table is; it puts the final manifest itself."""
+        label, tracked = f"{name}'s {version}", self.tables[on]
+        data, key = self._content(label, version), tracked.final_key(version)
+
+        def act(used: Server) -> None:
+            with tracked.history.recorded(name, Put(version, label)) as event:
+                used.stage.step("put by location", [], [key, f"{tracked.versions_key}/*"])
                 is_ours = self.deployment.put_if_absent(key, data)
                 event.outcome = Outcome.OK if is_ours else Outcome.REFUSED
 
         return self.actor(name, server, act)
+
+    def clean_by_location(self, name: str, server: int, version: int) -> Actor:
+        """Removes the manifest of an old version without telling the catalog, as Lance's clean-up does."""
+        tracked = self.tables[0]
+
+        def act(used: Server) -> None:
+            with tracked.history.recorded(name, Clean(version)) as event:
+                used.files.remove(tracked.final_key(version))
+                event.outcome = Outcome.OK
+
+        return self.actor(name, server, act)
+
+    def delete_version(self, name: str, server: int, version: int, *faults: Action) -> Actor:
+        """The same through the catalog."""
+        ident = self.tables[0].table.ident
+
+        def act(used: Server) -> None:
+            with self._told(name, 0, Clean(version)):
+                used.batches.delete_versions(
+                    LOCAL_CALLER, ident, MAIN_BRANCH, (VersionRange(version, version + 1),)
+                )
+
+        return self.actor(name, server, act, *faults)
+
+    def drop(self, name: str, server: int, *faults: Action) -> Actor:
+        def act(used: Server) -> None:
+            with self._told(name, 0, Drop()):
+                used.tables.drop(LOCAL_CALLER, self.tables[0].table.ident)
+
+        return self.actor(name, server, act, *faults)
+
+    def deregister(self, name: str, server: int, *faults: Action) -> Actor:
+        def act(used: Server) -> None:
+            with self._told(name, 0, Drop()):
+                used.registrations.deregister(LOCAL_CALLER, self.tables[0].table.ident)
+
+        return self.actor(name, server, act, *faults)
 
     def read(self, name: str, server: int, *versions: int | None) -> Actor:
         """Asks for versions, one after the other, and reads the manifests that it is told of."""
 
         def act(used: Server) -> None:
             for version in versions:
-                with self.history.recorded(name, Read(version)) as event:
-                    event.result = self._read(used, version)
-                    event.outcome = Outcome.OK
+                with self._told(name, 0, Read(version)) as event:
+                    event.result = self._read(used, version, 0)
 
         return self.actor(name, server, act)
 
-    def _read(self, server: Server, version: int | None) -> object:
+    def _read(self, server: Server, version: int | None, on: int) -> object:
+        ident = self.tables[on].table.ident
         try:
-            found = server.versions.describe(LOCAL_CALLER, self.table.ident, MAIN_BRANCH, version)
+            found = server.versions.describe(LOCAL_CALLER, ident, MAIN_BRANCH, version)
         except TableVersionNotFound:
             return None
-        data = server.files.read(found.manifest_path)
+        try:
+            data = server.files.read(found.manifest_path)
+        except FileNotFoundError:
+            # Cleaned up since; a client asks again.
+            return self._read(server, version, on)
         assert found.manifest_size == len(data), f"the size of version {found.version} is wrong"
         label = self.labels[data]
         return label if version is not None else (found.version, label)
 
     def list_all(self, name: str, server: int) -> Actor:
         def act(used: Server) -> None:
-            with self.history.recorded(name, List()) as event:
-                event.result = self._list(used)
-                event.outcome = Outcome.OK
+            with self._told(name, 0, List()) as event:
+                event.result = self._list(used, 0)
 
         return self.actor(name, server, act)
 
-    def _list(self, server: Server) -> list[int]:
-        listed = server.versions.list_versions(
-            LOCAL_CALLER, self.table.ident, MAIN_BRANCH, Order.ASCENDING, Page()
-        )
+    def _list(self, server: Server, on: int) -> list[int]:
+        ident = self.tables[on].table.ident
+        listed = server.versions.list_versions(LOCAL_CALLER, ident, MAIN_BRANCH, Order.ASCENDING, Page())
         return [version.version for version in listed]
 
-    def actor(self, name: str, server: int, act: Callable[[Server], None], *faults: Action) -> Actor:
-        used = self.deployment.servers[server]
-
-        def run() -> None:
-            with self.on_stage(used, name):
-                act(used)
-
-        return Actor(name, run, frozenset(faults))
+    @contextmanager
+    def _told(self, name: str, on: int, operation: Operation, *more: int) -> Iterator[Event]:
+        """Records an operation with what its client is told; of a batch, on more tables than one."""
+        if more:
+            with self.tables[more[0]].history.recorded(name, operation) as twin:
+                with self._told(name, on, operation, *more[1:]) as event:
+                    yield event
+                if event.outcome is Outcome.REFUSED:
+                    event.outcome = Outcome.UNDONE
+                twin.outcome = event.outcome
+            return
+        with self.tables[on].history.recorded(name, operation) as event:
+            try:
+                yield event
+            except (TableVersionAlreadyExists, InvalidTableState):
+                event.outcome = Outcome.REFUSED
+            except TableNotFound:
+                event.outcome = Outcome.GONE
+            except (Unavailable, OSError) as error:
+                event.result = error
+            else:
+                event.outcome = Outcome.OK
 
     # What is there when all is over
 
+    def contents(self, on: int) -> State:
+        """The contents of all versions from 1 on, as a server tells them; None for a table that is gone."""
+        try:
+            numbers = self._list(self.first, on)
+        except TableNotFound:
+            return None
+        latest = max(numbers, default=0)
+        return tuple(
+            str(self._read(self.first, number, on)) if number in numbers else None
+            for number in range(1, latest + 1)
+        )
+
     def check(self) -> None:
         """Everything acknowledged is there, rows and files tell the same, and one order explains it all."""
-        server = self.deployment.servers[0]
-        numbers = self._list(server)
-        assert numbers == list(range(1, len(numbers) + 1)), f"versions have holes: {numbers}"
-        end = tuple(str(self._read(server, number)) for number in numbers)
-        names = self.deployment.files.list_names(self.versions_key)
+        for on, tracked in enumerate(self.tables):
+            contents = self.contents(on)
+            check_linearizable(tracked.history, tracked.start, contents)
+            if contents is not None:
+                self._check_storage(tracked, contents)
+        for check in self.checks:
+            check()
+
+    def _check_storage(self, tracked: TableInWorld, contents: tuple[str | None, ...]) -> None:
+        there = [number for number, content in enumerate(contents, start=1) if content is not None]
+        names = self.deployment.files.list_names(tracked.versions_key)
         finals = [name for name in names if name.endswith(".manifest")]
-        assert sorted(finals) == sorted(final_name(number) for number in numbers)
-        check_linearizable(self.history, self.start, end)
+        assert sorted(finals) == sorted(final_name(number) for number in there)
+        with self.first.store.reading() as tx:
+            rows = tx.versions.list_all(tracked.table.table_id, MAIN_BRANCH)
         # Whatever could be healed is healed: nothing is left for the next reader to do.
-        with server.store.reading() as tx:
-            for row in tx.versions.list_all(self.table.table_id, MAIN_BRANCH):
-                assert self.deployment.files.size_of(row.manifest_path) == row.manifest_size
+        assert [row.version for row in rows] == there
+        for row in rows:
+            assert self.deployment.files.size_of(row.manifest_path) == row.manifest_size
+            assert row.deferred is None
 
 
 Scenario = Callable[[World], Sequence[Actor]]
 
 
 def walk(deployment: Deployment, scenario: Scenario, limit: int | None = None) -> Exploration:
-    """All interleavings of a scenario, each on a fresh table with one version."""
+    """All interleavings of a scenario, each on fresh tables with one version."""
 
     def start(run: Run) -> tuple[Sequence[Actor], Callable[[], None]]:
-        world = new_world(deployment, run)
+        world = World(deployment, run)
+        world.aliases = {final_name(number): f"{number}.manifest" for number in range(1, 9)}
+        world.add_table()
         return scenario(world), world.check
 
     return explore(start, limit)
-
-
-def new_world(deployment: Deployment, run: Run) -> World:
-    table_id = uuid4()
-    ident = TableIdent(NAMESPACE, f"t{table_id.hex}")
-    world = World(deployment, run, Table(table_id, ident, deployment.files.location_of(table_id)))
-    world.aliases = {str(table_id): "t", **{final_name(n): f"{n}.manifest" for n in range(1, 9)}}
-    deployment.files.write(world.final_key(1), world.content(FIRST, 1))
-    server = deployment.servers[0]
-    with server.store.transaction() as tx:
-        tx.tables.add(world.table)
-    server.versions.find_latest(world.table)
-    return world

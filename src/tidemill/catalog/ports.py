@@ -124,6 +124,12 @@ class VersionRepository(Protocol):
     ) -> Sequence[TableVersion]:
         """At most `limit` versions that follow the version `after` in that order."""
 
+    def mark_deleted(self, version: TableVersion) -> None:
+        """From now on it is found by `list_deleted` alone, until its row is removed."""
+
+    def list_deleted(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
+        """Versions that were deleted, and whose manifests may still be there."""
+
     def remove(self, table_id: UUID, branch: str, version: int) -> None: ...
 
     def remove_branch(self, table_id: UUID, branch: str) -> None:

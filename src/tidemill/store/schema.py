@@ -56,6 +56,8 @@ table_versions: Final = Table(
     # None for versions found in storage, and from before it was kept.
     Column("digest", Text),
     Column("deferred", LargeBinary),
+    # Until its manifest is gone, so that nobody takes that for a version the catalog does not know.
+    Column("is_deleted", Boolean, nullable=False),
 )
 
 functions: Final = Table(

@@ -39,10 +39,11 @@ ON_BRANCH: Final = and_(
     table_versions.c.table_id == bindparam("of_table", type_=Uuid),
     table_versions.c.branch == bindparam("on_branch", type_=Text),
 )
-ONE: Final = and_(ON_BRANCH, table_versions.c.version == bindparam("number", type_=BigInteger))
+IS_THERE: Final = ~table_versions.c.is_deleted
+ONE: Final = and_(ON_BRANCH, IS_THERE, table_versions.c.version == bindparam("number", type_=BigInteger))
 FIND: Final = Prepared(select(table_versions).where(ONE))
 FIND_LATEST: Final = Prepared(
-    select(table_versions).where(ON_BRANCH).order_by(table_versions.c.version.desc()).limit(1)
+    select(table_versions).where(ON_BRANCH, IS_THERE).order_by(table_versions.c.version.desc()).limit(1)
 )
 INSERT: Final = Prepared(insert(table_versions), table_versions.c.keys())
 
@@ -66,6 +67,7 @@ class SqlVersionRepository:
             "metadata": dict(version.metadata),
             "digest": version.digest,
             "deferred": version.deferred,
+            "is_deleted": False,
         }
         try:
             with refusable(self._connection):
@@ -111,6 +113,12 @@ class SqlVersionRepository:
             .where(table_versions.c.table_id == table_id, table_versions.c.branch == branch)
             .order_by(table_versions.c.version)
         )
+        return [_version(row) for row in self._connection.execute(query.where(IS_THERE))]
+
+    def list_deleted(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
+        query = select(table_versions).where(
+            table_versions.c.table_id == table_id, table_versions.c.branch == branch, ~IS_THERE
+        )
         return [_version(row) for row in self._connection.execute(query)]
 
     def list_page(
@@ -124,6 +132,10 @@ class SqlVersionRepository:
         }
         statement = _page(is_descending=is_descending, has_start=after is not None)
         return [_version(row) for row in statement.all(self._connection, values)]
+
+    def mark_deleted(self, version: TableVersion) -> None:
+        is_it = _is(version.table_id, version.branch, version.version)
+        self._connection.execute(update(table_versions).where(is_it).values(is_deleted=True))
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None:
         if 0 <= version <= MAX_BIGINT:
@@ -161,7 +173,8 @@ class SqlVersionRepository:
 @cache
 def _page(*, is_descending: bool, has_start: bool) -> Prepared:
     number, after = table_versions.c.version, bindparam("after", type_=BigInteger)
-    query = select(table_versions).where(ON_BRANCH).order_by(number.desc() if is_descending else number)
+    query = select(table_versions).where(ON_BRANCH, IS_THERE)
+    query = query.order_by(number.desc() if is_descending else number)
     if has_start:
         query = query.where(number < after if is_descending else number > after)
     return Prepared(query.limit(bindparam("count", type_=BigInteger)))

@@ -73,7 +73,7 @@ class _Work:
 
     tagged: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
     leaving: set[TableIdent] = field(default_factory=set)
-    removed: list[tuple[Table, Sequence[TableVersion]]] = field(default_factory=list)
+    removed: list[TableVersion] = field(default_factory=list)
     tables: dict[int, Table] = field(default_factory=dict)
     staged: dict[int, StagedManifest | None] = field(default_factory=dict)
 
@@ -111,8 +111,7 @@ class BatchOperations:
         with self._store.transaction() as tx:
             results = [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
         self._publish(operations, results, work)
-        for table, versions in work.removed:
-            self._versions.remove_manifests(table, versions)
+        self._versions.remove_deleted(work.removed)
         return results
 
     def _prepare(self, index: int, operation: BatchOperation, work: _Work) -> None:
@@ -171,11 +170,11 @@ class BatchOperations:
         chosen = [row for row in rows if any(entry.has(row.version) for entry in operation.ranges)]
         if ident not in work.leaving:
             self._check_deletable(ident, branch, rows, chosen, work)
-        for row in chosen:
-            tx.versions.remove(row.table_id, row.branch, row.version)
         # A table that leaves the catalog keeps its data, and the manifests are how others read it.
         if ident not in work.leaving:
-            work.removed.append((table.on(branch), chosen))
+            for row in chosen:
+                tx.versions.mark_deleted(row)
+            work.removed.extend(chosen)
         return len(chosen)
 
     def _check_deletable(

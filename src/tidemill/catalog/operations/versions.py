@@ -89,9 +89,9 @@ class VersionOperations:
         latest = self.find_latest(table)
         with self._store.reading() as tx:
             existing = _find_at(tx, table, latest, entry.version)
-        if existing is not None:
-            return None
-        _check_follows(table, latest, entry.version)
+            if existing is not None:
+                return None
+            _check_follows(tx, table, latest, entry.version)
         return self._manifests.check_content(table, entry)
 
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
@@ -115,15 +115,20 @@ class VersionOperations:
         also: TransactionEffect | None,
     ) -> TableVersion:
         """Once, as a rule: again if the version that was in the way has gone meanwhile."""
+        staged: StagedManifest | None = None
         for _ in range(ATTEMPTS):
-            staged = read()
             try:
+                staged = read()
                 version = self._reserve(table, entry, staged, also)
+                settled = self.publish(table, version, entry, staged)
             except StagedManifestMissing:
-                continue
-            settled = self.publish(table, version, entry, staged)
-            if settled is not None:
-                return settled
+                # It may have gone with its table.
+                self._check_exists(table)
+                if staged is not None:
+                    raise
+            else:
+                if settled is not None:
+                    return settled
         if staged is None:
             raise StagedManifestMissing(entry)
         raise Unavailable(f"Version {entry.version} of {table.ident} comes and goes; try again")
@@ -139,8 +144,16 @@ class VersionOperations:
             with self._store.transaction() as tx:
                 return self.add(tx, table, entry, staged, also)
 
-        # Again, it gives the row that was made or makes it: there are no two of one number.
-        return _until_known(reserve)
+        try:
+            # Again, it gives the row that was made or makes it: there are no two of one number.
+            return _until_known(reserve)
+        except TableVersionAlreadyExists:
+            # Somebody was faster between our look and our row; perhaps the very same request.
+            with self._store.reading() as tx:
+                existing = tx.versions.find(table.table_id, table.branch, entry.version)
+            if existing is None:
+                raise
+            return existing
 
     def add(
         self,
@@ -162,7 +175,7 @@ class VersionOperations:
             deferred = deferring.packed()
             # It may have waited for another writer.
             latest = tx.versions.find_latest(table.table_id, table.branch)
-        _check_follows(table, latest, entry.version)
+        _check_follows(tx, table, latest, entry.version)
         if staged is None:
             raise StagedManifestMissing(entry)
         version = TableVersion(
@@ -185,8 +198,11 @@ class VersionOperations:
         self, tx: CatalogTransaction, table: Table, entry: VersionEntry, staged: StagedManifest | None
     ) -> TableVersion:
         """Like `add`, for entries among others: somebody else's version there undoes the transaction."""
-        version = self.add(tx, table, entry, staged)
-        if version.staged_path != entry.manifest_path:
+        try:
+            version: TableVersion | None = self.add(tx, table, entry, staged)
+        except TableVersionAlreadyExists:
+            version = tx.versions.find(table.table_id, table.branch, entry.version)
+        if version is None or version.staged_path != entry.manifest_path:
             raise TableVersionAlreadyExists(table.ident, entry.version)
         return version
 
@@ -230,6 +246,7 @@ class VersionOperations:
         table = self.get_branch(ident, branch)
         latest = self.find_latest(table)
         if latest is None:
+            self._check_exists(table)
             return []
         if order is Order.DESCENDING and page == Page(limit=1):
             return [latest]
@@ -239,7 +256,10 @@ class VersionOperations:
             if None not in readable:
                 return [version for version in readable if version is not None]
         self._reconcile(table)
-        return self._page(table, order, page)
+        found = self._page(table, order, page)
+        if not found:
+            self._check_exists(table)
+        return found
 
     def _page(self, table: Table, order: Order, page: Page) -> Sequence[TableVersion]:
         after = None if page.after is None else _version_token(page.after)
@@ -296,8 +316,15 @@ class VersionOperations:
     def get_latest(self, table: Table) -> TableVersion:
         latest = self.find_latest(table)
         if latest is None:
+            self._check_exists(table)
             raise TableHasNoData(table.ident)
         return latest
+
+    def _check_exists(self, table: Table) -> None:
+        """A table without versions may have been dropped since it was looked up; raises TableNotFound."""
+        with self._store.reading() as tx:
+            if tx.tables.find_by_id(table.table_id) is None:
+                raise TableNotFound(table.ident)
 
     def get_table(self, ident: TableIdent, branch: str) -> Table:
         """The table on a branch that need not exist yet."""
@@ -322,15 +349,18 @@ class VersionOperations:
             raise BranchNotFound(ident, branch)
         return table
 
-    def remove_manifests(self, table: Table, versions: Sequence[TableVersion]) -> None:
-        """Takes the manifests of versions whose rows are gone out of storage; the data stays."""
+    def remove_deleted(self, versions: Sequence[TableVersion]) -> None:
+        """Takes the manifests of versions that are marked as deleted out of storage; the data stays.
+
+        What a crash interrupts is finished by the next reader that lists the directory.
+        """
+        if not versions:
+            return
         for version in versions:
             self._manifests.remove(version.staged_path)
             self._manifests.remove(version.manifest_path)
-        with suppress(TableNotFound), self._store.transaction() as tx:
-            tx.tables.lock(table)
+        with self._store.transaction() as tx:
             for version in versions:
-                # Whoever listed the directory before may have taken it for a version we do not know.
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
     def withdraw(self, table: Table, version: TableVersion) -> None:
@@ -427,7 +457,9 @@ class VersionOperations:
         stored = self._manifests.find_all(table)
         with self._store.reading() as tx:
             rows = tx.versions.list_all(table.table_id, table.branch)
-        known = {row.version for row in rows}
+            deleted = tx.versions.list_deleted(table.table_id, table.branch)
+        self.remove_deleted(deleted)
+        known = {row.version for row in (*rows, *deleted)}
         suspects = [row for row in rows if row.version not in stored.final]
         if rows and len(suspects) == len(rows):
             self._check_storage(table, rows, stored)
@@ -464,7 +496,10 @@ class VersionOperations:
                 tx.versions.forget_results(table.table_id, table.branch, min(lost))
             for row in gone:
                 tx.versions.remove(row.table_id, row.branch, row.version)
+            deleted = {row.version for row in tx.versions.list_deleted(table.table_id, table.branch)}
             for version, key in found.items():
+                if version in deleted:
+                    continue
                 size = self._manifests.size_of(key)
                 # Another server may have found it, too.
                 with suppress(TableVersionAlreadyExists):
@@ -526,15 +561,19 @@ def _find_at(
     return latest if latest.version == version else tx.versions.find(table.table_id, table.branch, version)
 
 
-def _check_follows(table: Table, latest: TableVersion | None, version: int) -> None:
+def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | None, version: int) -> None:
     if latest is None and table.branch != MAIN_BRANCH:
         # A branch starts with the number of the version it was made from.
         return
     expected = 1 if latest is None else latest.version + 1
+    if version == expected:
+        return
+    if latest is None and tx.tables.find_by_id(table.table_id) is None:
+        # Dropped since it was looked up.
+        raise TableNotFound(table.ident)
     if version < expected:
         raise TableVersionAlreadyExists(table.ident, version)
-    if version > expected:
-        raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
+    raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
 
 
 def _version_token(token: str) -> int:

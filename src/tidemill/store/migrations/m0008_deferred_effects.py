@@ -1,4 +1,4 @@
-"""Which manifest a version's row means, and what is recorded once that manifest is in place."""
+"""Which manifest a version's row means, what is recorded once it is in place, and versions on their way out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tidemill.store.migrations.m0001_initial import TYPES
 STATEMENTS: Final = (
     "ALTER TABLE table_versions ADD COLUMN digest TEXT",
     "ALTER TABLE table_versions ADD COLUMN deferred {bytes}",
+    "ALTER TABLE table_versions ADD COLUMN is_deleted BOOLEAN NOT NULL DEFAULT FALSE",
 )
 
 
