@@ -93,8 +93,12 @@ def test_batches_land_whole_or_not_at_all(storm: Outcome) -> None:
 
 
 def test_the_servers_answer_success_or_conflict(storm: Outcome) -> None:
-    """No 500 ever; 503 only while a server is being killed or stopped, and so not for deadlocks."""
+    """No 500 ever; 503 only while a server is being killed or stopped."""
     check_none(storm.unexpected_answers)
+
+
+def test_no_request_ends_in_a_deadlock(storm: Outcome) -> None:
+    check_none(storm.deadlocks)
 
 
 def test_clients_fail_only_when_a_server_is_killed_or_stopped(storm: Outcome) -> None:

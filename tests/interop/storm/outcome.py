@@ -128,6 +128,11 @@ class Outcome:
         ]
 
     @cached_property
+    def deadlocks(self) -> list[str]:
+        """No fault excuses them: the servers choose the order in which they lock."""
+        return [str(incident) for incident in self.journal.incidents if "deadlock" in incident.detail]
+
+    @cached_property
     def violations(self) -> list[tuple[Register, Sequence[Operation]]]:
         """Versions whose history no sequential order explains."""
         first = {(table.name, 1): digest_of(table.template) for table in self.tables}
