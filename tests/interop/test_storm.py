@@ -105,7 +105,8 @@ def test_clients_fail_only_when_a_server_is_killed_or_stopped(storm: Outcome) ->
     check_none(storm.unexcused_incidents)
 
 
-def test_readers_see_what_was_acknowledged_before(storm: Outcome) -> None:
+def test_no_answer_contradicts_what_was_known_before(storm: Outcome) -> None:
+    """Readers see what was acknowledged before they asked, and nothing is refused without a reason."""
     check_none(storm.journal.contradictions)
 
 
@@ -113,8 +114,8 @@ def test_the_history_of_every_version_is_linearizable(storm: Outcome) -> None:
     check_none(storm.violations)
 
 
-def test_every_kind_of_client_had_its_say(storm: Outcome) -> None:
-    """A storm in which nothing met would prove nothing."""
+def test_every_kind_of_client_takes_part(storm: Outcome) -> None:
+    """A storm without conflicts and faults would prove nothing."""
     written = {write.how for write in storm.journal.rows if write.result is Result.DONE}
     assert written == {"pylance through the catalog", "pylance by location", "insert"}
     assert storm.journal.count(Result.REFUSED) > 0

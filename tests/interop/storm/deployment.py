@@ -22,6 +22,8 @@ from tests.interop.storm.plan import Faults
 from tests.postgres import PostgresCluster
 
 ENDED_SECONDS: Final = 30
+# Below those that Linux gives to connections.
+PORTS: Final = range(20_000, 32_000)
 KILL: Final = "kill"
 STOP: Final = "stop"
 
@@ -35,20 +37,28 @@ class Fault:
     ended: float
 
 
+def free_port() -> int:
+    """Not one that a connection may be given while the server is down."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 @dataclass
 class Server:
     """A `tidemill serve` at an address that survives its death."""
 
     root: Path
-    options: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1
+    port: int = field(default_factory=free_port)
     running: RunningServer = field(init=False)
     is_up: bool = False
 
     def start(self) -> None:
-        port = str(free_port()) if not hasattr(self, "running") else self.running.url.rpartition(":")[2]
-        options = ("--no-worker", "--port", port, "--processes", str(self.processes), *self.options)
+        options = ("--no-worker", "--port", str(self.port), "--processes", str(self.processes))
         self.running = start_server(self.root, *options, **self.environment)
         self.is_up = True
 
@@ -96,6 +106,10 @@ class Deployment:
     root: Path
     servers: list[Server]
 
+    @property
+    def log(self) -> Path:
+        return self.root / "server.log"
+
     def urls(self) -> list[str]:
         """Of the servers that should answer; one that is stopped counts among them."""
         return [server.url for server in self.servers if server.is_up]
@@ -122,7 +136,11 @@ class FaultInjector:
 
     @property
     def has_done_its_least(self) -> bool:
-        return len(self.faults) >= self._plan.least or self._failure is not None
+        return len(self.faults) >= self._plan.least
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
 
     def start(self) -> None:
         self._thread.start()
@@ -147,13 +165,9 @@ class FaultInjector:
         if not victims:
             return
         victim = self._chance.choice(victims)
-        # Few faults are of both kinds.
         kinds = {STOP: self._stop, KILL: server.kill_and_restart}
-        kind = (
-            (STOP, KILL)[len(self.faults) % 2]
-            if not self.has_done_its_least
-            else self._chance.choice(list(kinds))
-        )
+        # Taking turns, so that also few faults are of both kinds.
+        kind = (STOP, KILL)[len(self.faults) % 2]
         started = time.monotonic()
         with suppress(ProcessLookupError):
             kinds[kind](victim)
@@ -167,20 +181,13 @@ class FaultInjector:
             victim.send(signal.SIGCONT)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def two_servers_on_postgresql(root: Path) -> Iterator[Deployment]:
     cluster = PostgresCluster()
     try:
         cluster.create_database("storm")
         environment = {"TIDEMILL_DATABASE_URL": cluster.url("storm")}
-        servers = [Server(root, (), environment) for _ in range(2)]
+        servers = [Server(root, environment) for _ in range(2)]
         with _started(Deployment("two servers on PostgreSQL", root, servers)) as deployment:
             yield deployment
     finally:
@@ -189,14 +196,8 @@ def two_servers_on_postgresql(root: Path) -> Iterator[Deployment]:
 
 @contextmanager
 def two_processes_on_sqlite(root: Path) -> Iterator[Deployment]:
-    servers = [Server(root, (), {}, processes=2)]
+    servers = [Server(root, processes=2)]
     with _started(Deployment("two processes on SQLite", root, servers)) as deployment:
-        yield deployment
-
-
-@contextmanager
-def one_server_on_sqlite(root: Path) -> Iterator[Deployment]:
-    with _started(Deployment("one server on SQLite", root, [Server(root, (), {})])) as deployment:
         yield deployment
 
 

@@ -40,7 +40,6 @@ WEIGHTS: Final[Mapping[Kind, int]] = {
     Kind.READ_ROWS: 4,
     Kind.CLEAN_UP: 2,
 }
-BY_LOCATION: Final = frozenset({Kind.PUT, Kind.APPEND_BY_LOCATION})
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,9 @@ class Plan:
     clients: int = CLIENTS
     weights: Mapping[Kind, int] = field(default_factory=lambda: WEIGHTS)
 
-    def without(self, kinds: frozenset[Kind]) -> Plan:
-        return replace(
-            self, weights={kind: weight for kind, weight in self.weights.items() if kind not in kinds}
-        )
-
 
 SMALL: Final = Plan(versions=300, seconds=10, seed=0, faults=Faults(least=2, pause_seconds=(0.3, 1.0)))
-FULL: Final = Plan(versions=50_000, seconds=1100, seed=0, faults=Faults(least=20, pause_seconds=(1.0, 6.0)))
+FULL: Final = Plan(versions=50_000, seconds=1100, seed=0, faults=Faults(least=20, pause_seconds=(3.0, 15.0)))
 
 
 def configured(plan: Plan) -> Plan:

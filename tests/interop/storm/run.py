@@ -37,8 +37,8 @@ from tests.protocol.wire import MAX_U64, TableOnWire, final_name
 BATCH_TABLES: Final = 4
 ROW_TABLES: Final = 3
 CLEANED_TABLES: Final = 2
-# Longer than any request is on its way whose client has given up on it.
-QUIET_SECONDS: Final = 1.0
+QUIET_SECONDS: Final = 1.5
+SETTLED_SECONDS: Final = 60
 READERS: Final = 8
 READ_SECONDS: Final = 60
 
@@ -56,7 +56,7 @@ def run(plan: Plan, deployment: Deployment) -> Outcome:
         injector.end()
     seconds = time.monotonic() - started
     deployment.wait_until_healthy()
-    time.sleep(QUIET_SECONDS)
+    _wait_until_quiet(deployment)
     stored = _read_back(deployment, tables, journal)
     return Outcome(
         deployment=deployment.name,
@@ -66,7 +66,7 @@ def run(plan: Plan, deployment: Deployment) -> Outcome:
         faults=injector.faults,
         tables=tables,
         stored=stored,
-        log=deployment.root / "server.log",
+        log=deployment.log,
         clock_offset=time.time() - time.monotonic(),
     )
 
@@ -105,7 +105,8 @@ def _run_clients(
 
     def is_over() -> bool:
         is_complete = tables.versions >= plan.versions and injector.has_done_its_least
-        return is_complete or has_failed.is_set() or time.monotonic() > give_up_at
+        is_broken = has_failed.is_set() or injector.has_failed
+        return is_complete or is_broken or time.monotonic() > give_up_at
 
     def work(number: int) -> None:
         chance = random.Random(f"client {number} of {plan.seed}")
@@ -125,6 +126,15 @@ def _run_clients(
 
     with ThreadPoolExecutor(plan.clients) as threads:
         list(threads.map(work, range(plan.clients)))
+
+
+def _wait_until_quiet(deployment: Deployment) -> None:
+    """Clients have given up on some requests that servers still work on; each is logged when it ends."""
+    give_up_at = time.monotonic() + SETTLED_SECONDS
+    before, size = -1, deployment.log.stat().st_size
+    while size != before and time.monotonic() < give_up_at:
+        time.sleep(QUIET_SECONDS)
+        before, size = size, deployment.log.stat().st_size
 
 
 def _read_back(deployment: Deployment, tables: Tables, journal: Journal) -> dict[str, StoredTable]:
