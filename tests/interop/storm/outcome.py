@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from tests.interop.storm.clients import Tables
 from tests.interop.storm.deployment import KILL, STOP, Fault
-from tests.interop.storm.journal import Journal, Register, StormTable, digest_of
+from tests.interop.storm.journal import Journal, StormTable, digest_of
 from tests.interop.storm.plan import Kind
-from tests.linearizability import Operation, Result, find_violations
+from tests.linearizability import Operation, Put, Result, find_violations
 
 # A request may have been sent just before a fault, and a restarted server has to warm up.
 FAULT_MARGIN_SECONDS: Final = 2.0
@@ -133,11 +133,14 @@ class Outcome:
         return [str(incident) for incident in self.journal.incidents if "deadlock" in incident.detail]
 
     @cached_property
-    def violations(self) -> list[tuple[Register, Sequence[Operation]]]:
+    def violations(self) -> list[str]:
         """Versions whose history no sequential order explains."""
         first = {(table.name, 1): digest_of(table.template) for table in self.tables}
         histories = self.journal.histories
-        return [(register, histories[register]) for register in find_violations(histories, first)]
+        return [
+            f"{name} {version}: {_told(histories[name, version])}"
+            for name, version in find_violations(histories, first)
+        ]
 
     def __str__(self) -> str:
         kinds = Counter(fault.kind for fault in self.faults)
@@ -185,3 +188,15 @@ class Outcome:
                     continue
                 if isinstance(event, dict) and "route" in event and "status" in event:
                     yield event
+
+
+def _told(history: Sequence[Operation]) -> str:
+    """The operations in the order in which they were sent, with seconds since the first."""
+    ordered = sorted(history, key=lambda operation: operation.invoked)
+    start = ordered[0].invoked
+    lines = []
+    for operation in ordered:
+        what = f"put {operation.result.value}" if isinstance(operation, Put) else "get"
+        times = f"{operation.invoked - start:.3f}-{operation.returned - start:.3f}"
+        lines.append(f"{times} {what} {operation.value}")
+    return "; ".join(lines)
