@@ -155,7 +155,8 @@ class FaultInjector:
     def _run(self) -> None:
         try:
             while not self._is_ending.wait(self._chance.uniform(*self._plan.pause_seconds)):
-                self._inject()
+                if len(self.faults) < self._plan.most:
+                    self._inject()
         except Exception as failure:  # noqa: BLE001 - raised again where the thread is joined
             self._failure = failure
 

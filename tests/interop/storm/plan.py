@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ class Faults:
 
     least: int
     pause_seconds: tuple[float, float]
+    # Without this a short storm would mostly wait for servers to start.
+    most: float = math.inf
     stop_seconds: tuple[float, float] = (0.2, 3.0)
 
 
@@ -63,7 +66,9 @@ class Plan:
     weights: Mapping[Kind, int] = field(default_factory=lambda: WEIGHTS)
 
 
-SMALL: Final = Plan(versions=300, seconds=10, seed=0, faults=Faults(least=2, pause_seconds=(0.3, 1.0)))
+SMALL: Final = Plan(
+    versions=300, seconds=15, seed=0, faults=Faults(least=2, most=2, pause_seconds=(0.3, 1.0))
+)
 FULL: Final = Plan(versions=50_000, seconds=1100, seed=0, faults=Faults(least=20, pause_seconds=(3.0, 15.0)))
 
 
