@@ -28,7 +28,7 @@ differential: setup
 	@$(RUN)/python -m tests.interop.iceberg.differential --histories 50
 
 storm: setup
-	@TIDEMILL_STORM_COMMITS=200 $(RUN)/python -m pytest tests/interop/test_storm.py
+	@$(RUN)/python -m pytest -m deep tests/interop/test_storm.py --timeout 7200
 
 check: setup
 	$(BIN)/ruff format --check .
