@@ -418,6 +418,9 @@ class VersionOperations:
 
         def record() -> None:
             with suppress(_RecordedByAnother), self._store.transaction() as tx:
+                current = tx.versions.find(version.table_id, version.branch, version.version)
+                if current is None or current.deferred is None:
+                    return
                 tx.apply(deferred)
                 if not tx.versions.settle(version):
                     raise _RecordedByAnother

@@ -1,4 +1,4 @@
-"""Which manifest a version's row means, what is recorded once it is in place, and versions on their way out."""
+"""Which manifest a row of a version means, what waits for it, and versions on their way out."""
 
 from __future__ import annotations
 
