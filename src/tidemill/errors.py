@@ -128,3 +128,7 @@ class Unavailable(TidemillError):
     """A part we need does not answer now; the same request may succeed later."""
 
     code = ErrorCode.UNAVAILABLE
+
+
+class Deadlock(Unavailable):
+    """The database undid the whole transaction to end a deadlock; it can be run again at once."""

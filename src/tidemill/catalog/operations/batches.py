@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import uuid4
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import InvalidTableState, TableNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.operations.versions import VersionOperations
@@ -107,8 +108,7 @@ class BatchOperations:
         work = _Work(leaving={op.ident for op in operations if isinstance(op, DeregisterTable)})
         for index, operation in enumerate(operations):
             self._prepare(index, operation, work)
-        with self._store.transaction() as tx:
-            results = [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
+        results = retry_deadlocks(lambda: self._carry_out(operations, work))
         self._versions.remove_manifests(work.removed)
         return [self._settled(index, operations[index], result, work) for index, result in enumerate(results)]
 
@@ -130,6 +130,14 @@ class BatchOperations:
                 work.tagged[operation.ident] = {(tag.branch, tag.version): tag.name for tag in tags}
             case DeclareTable() | DeregisterTable():
                 pass
+
+    def _carry_out(self, operations: Sequence[BatchOperation], work: _Work) -> Sequence[BatchResult]:
+        """The transaction. It may run again, so what an undone attempt has noted is forgotten first."""
+        work.removed.clear()
+        with self._store.transaction() as tx:
+            if len(operations) > 1:
+                _lock(tx, operations, work.leaving)
+            return [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
 
     def _apply(
         self, tx: CatalogTransaction, index: int, operation: BatchOperation, work: _Work
@@ -203,6 +211,18 @@ class BatchOperations:
         if isinstance(operation, CreateVersion) and isinstance(result, TableVersion):
             return self._versions.settle(work.tables[index], result, operation.entry)
         return result
+
+
+def _lock(tx: CatalogTransaction, operations: Sequence[BatchOperation], leaving: set[TableIdent]) -> None:
+    """Locks what the operations change, in the order that all transactions keep; theirs is the caller's."""
+    declared = [operation for operation in operations if isinstance(operation, DeclareTable)]
+    namespaces = {operation.ident.namespace for operation in declared}
+    if any(operation.location is not None for operation in declared):
+        # Taking a location locks the root.
+        namespaces.add(NamespacePath())
+    tx.namespaces.lock_all(namespaces)
+    changed = {operation.ident for operation in operations if not isinstance(operation, DeregisterTable)}
+    tx.tables.lock_all(changed, removed=leaving)
 
 
 def version_range(start: int, end: int) -> VersionRange:

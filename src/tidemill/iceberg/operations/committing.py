@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
@@ -87,13 +88,7 @@ class Committer:
         written: list[str] = []
         try:
             done = [self._with_file(step, written) for step in steps]
-            with self._store.transaction() as tx:
-                also(tx, [step.after for step in done])
-                # Others hold a place before they hold a table; whoever did it the other way round would
-                # wait for somebody who waits.
-                _check_places(tx, done)
-                for step in sorted(done, key=lambda step: step.after.entry_id):
-                    _apply(tx, step)
+            retry_deadlocks(lambda: self._record(done, also))
         except Unavailable:
             # Whether it was done is not known; a file that nobody names does no harm.
             raise
@@ -106,6 +101,19 @@ class Committer:
             for step in steps:
                 self._removal.remove_all(step.obsolete, step.after.entry_id)
         return [step.after for step in done]
+
+    def _record(
+        self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
+    ) -> None:
+        with self._store.transaction() as tx:
+            also(tx, [step.after for step in steps])
+            # Others hold a place before they hold a table; whoever did it the other way round would
+            # wait for somebody who waits.
+            _check_places(tx, steps)
+            if len(steps) > 1:
+                _lock(tx, steps)
+            for step in sorted(steps, key=lambda step: step.after.entry_id):
+                _apply(tx, step)
 
     def _with_file(self, step: Step, written: list[str]) -> Step:
         if step.document is None:
@@ -144,6 +152,12 @@ def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
             or any(_overlap(step.after.place, other.after.place) for other in steps if other is not step)
         ):
             raise place_taken(step.after.place)
+
+
+def _lock(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
+    """Namespaces that gain names, then the tables there are: the order that all transactions keep."""
+    tx.namespaces.lock_all({step.after.ident.namespace for step in steps if step.before is None})
+    tx.iceberg.lock_all({step.before.entry_id for step in steps if step.before is not None})
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -84,6 +84,7 @@ class EntryNames:
         with self._store.transaction() as tx:
             also(tx, None)
             entry = self.found(tx, source)
+            tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
                 raise self._missing(source)
 
