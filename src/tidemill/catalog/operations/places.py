@@ -28,10 +28,11 @@ class TablePlaces:
     def settled(self, raw: str) -> str:
         """The location a caller chose, in the one form it is stored in; refuses places that are not ours."""
         location = settled_location(raw, self._warehouse)
-        if not self._files.is_inside(location):
+        # What lies in a file is no place for files.
+        if not self._files.is_inside(location) or not self._files.is_inside(f"{location}/_versions"):
             raise InvalidInput(
                 "location",
-                f"{raw!r:.200} is neither in the warehouse nor under an allowed location, or a link",
+                f"{raw!r:.200} is outside the warehouse and other allowed locations, or a link or a file",
             )
         if location == f"{self._warehouse}/{ICEBERG_DIRECTORY}":
             raise InvalidInput("location", f"{raw!r:.200} is where tables of many lie")
