@@ -1,8 +1,4 @@
-"""Retries a transaction that the database undid to end a deadlock.
-
-Transactions take their locks in one order, which `tidemill.store.transaction` describes, so this is rare. The
-order cannot rule out every deadlock: a table may get its name, or a job start, after the locks were taken.
-"""
+"""Retries a transaction that the database undid to end a deadlock."""
 
 from __future__ import annotations
 
@@ -24,7 +20,11 @@ log = structlog.get_logger("tidemill.catalog")
 
 
 def retry_deadlocks(run: Callable[[], ResultT]) -> ResultT:
-    """`run` is one whole transaction and does nothing outside it. Raises Deadlock after the last attempt."""
+    """`run` is one whole transaction and does nothing outside it. Raises Deadlock after the last attempt.
+
+    Rare, because transactions take their locks in one order: see `SqlTransaction`. The order cannot rule out
+    every deadlock: a table may get its name, or a job start, after the locks were taken.
+    """
     for attempt in range(1, ATTEMPTS):
         try:
             return run()

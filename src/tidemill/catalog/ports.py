@@ -283,7 +283,10 @@ class TableFiles(Protocol):
         """Names of the objects directly in this directory; none when it is missing."""
 
     def is_inside(self, location: str) -> bool:
-        """Whether the location lies in the warehouse, or where else tables may be registered."""
+        """Whether the location lies in the warehouse, or where else tables may be registered.
+
+        Raises NotADirectoryError when it lies below a file.
+        """
 
     def copy_if_absent(self, source_key: str, target_key: str) -> None:
         """Makes target a copy of source, atomically; leaves an existing target alone."""

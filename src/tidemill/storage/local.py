@@ -48,11 +48,11 @@ class LocalTableFiles:
     def is_inside(self, location: str) -> bool:
         try:
             path = self._checked(self.key_of(location))
-            os.lstat(path)
-        except FileNotFoundError:
-            return True
-        except (InvalidInput, NotADirectoryError):
+        except InvalidInput:
             return False
+        with suppress(FileNotFoundError):
+            # A part of the path may be a file.
+            os.lstat(path)
         return f"{path}/" not in self._prefixes
 
     def size_of(self, key: str) -> int | None:

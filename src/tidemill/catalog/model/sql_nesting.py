@@ -1,9 +1,4 @@
-"""How deeply SQL may be nested that sqlglot reads.
-
-sqlglot recurses in Python, by up to 28 calls for each level of brackets, and Python allows 1,000. So brackets
-are counted before a text is parsed. Other things that make a tree deep, such as a chain of operators, show
-only while sqlglot works: there the RecursionError is translated.
-"""
+"""How deeply SQL may be nested that sqlglot reads."""
 
 from __future__ import annotations
 
@@ -16,6 +11,7 @@ from sqlglot.errors import TokenError
 
 from tidemill.errors import InvalidInput
 
+# sqlglot recurses in Python, by up to 28 calls for each level of brackets, and Python allows 1,000.
 MAX_NESTING: Final = 25
 # Brackets in quotes are text.
 QUOTED_OR_BRACKET: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|([(\[{])|([)\]}])""")
@@ -23,7 +19,11 @@ QUOTED_OR_BRACKET: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|([(\[{])|([)\]
 
 @contextmanager
 def bounded_nesting(text: str, field: str) -> Iterator[None]:
-    """For all work on a text that sqlglot does; raises InvalidInput when it is nested too deeply."""
+    """For all work on a text that sqlglot does; raises InvalidInput when it is nested too deeply.
+
+    Brackets are counted before. What else makes a tree deep, such as a chain of operators, shows only during
+    the work: its RecursionError is translated.
+    """
     if _nesting(text) > MAX_NESTING:
         raise InvalidInput(
             field, f"is nested too deeply; at most {MAX_NESTING} levels of brackets are allowed"

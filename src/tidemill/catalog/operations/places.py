@@ -28,11 +28,14 @@ class TablePlaces:
     def settled(self, raw: str) -> str:
         """The location a caller chose, in the one form it is stored in; refuses places that are not ours."""
         location = settled_location(raw, self._warehouse)
-        # What lies in a file is no place for files.
-        if not self._files.is_inside(location) or not self._files.is_inside(f"{location}/_versions"):
+        try:
+            is_inside = self._files.is_inside(location) and self._files.is_inside(f"{location}/_versions")
+        except NotADirectoryError as error:
+            raise InvalidInput("location", f"{raw!r:.200} cannot be used: a part of it is a file") from error
+        if not is_inside:
             raise InvalidInput(
                 "location",
-                f"{raw!r:.200} is outside the warehouse and other allowed locations, or a link or a file",
+                f"{raw!r:.200} is neither in the warehouse nor under an allowed location, or a link",
             )
         if location == f"{self._warehouse}/{ICEBERG_DIRECTORY}":
             raise InvalidInput("location", f"{raw!r:.200} is where tables of many lie")
