@@ -56,6 +56,8 @@ IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text
 class SqlTableRepository:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # Tables whose rows and jobs this transaction has locked to remove them.
+        self._leaving: set[UUID] = set()
 
     def add(self, table: Table) -> None:
         ident = table.ident
@@ -188,14 +190,16 @@ class SqlTableRepository:
             found = self._connection.scalars(select(tables.c.table_id).where(self._are(removed))).all()
             self._lock_jobs(jobs.c.table_id.in_(found), jobs.c.state.in_(ACTIVE_STATES))
             # Not where versions are added as well: whoever adds the same one waits for its table to be free.
-            self._lock_tables(self._are(set(removed).difference(changed)), is_removed=True)
+            only_removed = self._are(set(removed).difference(changed))
+            self._leaving.update(self._lock_tables(only_removed, is_removed=True))
 
     def remove(self, table_id: UUID) -> None:
-        is_this = tables.c.table_id == table_id
-        self._lock_tables(is_this)
-        # A job that is publishing locks its row first, and then wants to add a version.
-        self._lock_jobs(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
-        self._lock_tables(is_this, is_removed=True)
+        if table_id not in self._leaving:
+            is_this = tables.c.table_id == table_id
+            self._lock_tables(is_this)
+            # A job that is publishing locks its row first, and then wants to add a version.
+            self._lock_jobs(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            self._lock_tables(is_this, is_removed=True)
         self._cancel_jobs(table_id)
         forget_subjects(self._connection, view_subjects(self._connection, table_id))
         for branch in branches_of(self._connection, table_id):
@@ -225,10 +229,10 @@ class SqlTableRepository:
         ]
         return and_(IS_LANCE, or_(false(), *held))
 
-    def _lock_tables(self, condition: ColumnElement[bool], *, is_removed: bool = False) -> None:
+    def _lock_tables(self, condition: ColumnElement[bool], *, is_removed: bool = False) -> Sequence[UUID]:
         """In the order of their ids; unless they are removed, others may add versions."""
         query = select(tables.c.table_id).where(condition).order_by(tables.c.table_id)
-        self._connection.execute(query.with_for_update(key_share=not is_removed))
+        return self._connection.scalars(query.with_for_update(key_share=not is_removed)).all()
 
     def _lock_jobs(self, *conditions: ColumnElement[bool]) -> None:
         """In the order of their ids; an UPDATE takes them in any."""
@@ -236,9 +240,15 @@ class SqlTableRepository:
         self._connection.execute(query)
 
     def _cancel_jobs(self, table_id: UUID) -> None:
+        """Not one that began after the others were locked and is at work: it finds its table gone."""
+        active = (
+            select(jobs.c.job_id)
+            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .with_for_update(skip_locked=True)
+        )
         self._connection.execute(
             update(jobs)
-            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .where(jobs.c.job_id.in_(self._connection.scalars(active).all()))
             .values(
                 state=JobState.CANCELLED,
                 lease_until_at=None,
