@@ -138,3 +138,7 @@ class CommitStateUnknown(Unavailable):
     """
 
     code = ErrorCode.COMMIT_STATE_UNKNOWN
+
+
+class Deadlock(Unavailable):
+    """The database undid the whole transaction to end a deadlock; it can be run again at once."""

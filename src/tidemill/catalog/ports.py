@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -51,6 +51,18 @@ class NamespaceRepository(Protocol):
     def lock(self, path: NamespacePath) -> Namespace:
         """Holds back others that lock it until the transaction ends; raises NamespaceNotFound."""
 
+    def lock_all(self, paths: Iterable[NamespacePath]) -> None:
+        """For a transaction that adds several names to them; comes before locks on tables.
+
+        Raises NamespaceNotFound.
+        """
+
+    def lock_tree(self, path: NamespacePath) -> None:
+        """For a transaction that removes it with its content; comes before locks on tables.
+
+        Nobody else adds to it, or to what is below it, until the transaction ends. Raises NamespaceNotFound.
+        """
+
     def remove(self, path: NamespacePath) -> None:
         """Removes an empty namespace; raises NamespaceNotEmpty if it holds anything."""
 
@@ -92,6 +104,12 @@ class TableRepository(Protocol):
 
     def lock(self, table: Table) -> None:
         """Holds back others that lock it until the transaction ends; raises TableNotFound when it is gone."""
+
+    def lock_all(self, changed: Collection[TableIdent], removed: Collection[TableIdent] = ()) -> None:
+        """For a transaction over several tables: locks them in the order that all transactions keep.
+
+        Skips those that are missing.
+        """
 
     def remove(self, table_id: UUID) -> None:
         """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
@@ -296,7 +314,10 @@ class TableFiles(Protocol):
         """Names of the objects directly in this directory; none when it is missing."""
 
     def is_inside(self, location: str) -> bool:
-        """Whether the location lies in the warehouse, or where else tables may be registered."""
+        """Whether the location lies in the warehouse, or where else tables may be registered.
+
+        Raises NotADirectoryError when it lies below a file.
+        """
 
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
         """Makes target a copy of source, atomically; False when there is a target already.

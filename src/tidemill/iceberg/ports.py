@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
@@ -28,6 +28,9 @@ class IcebergRepository(Protocol):
 
     def lock_state(self, entry_id: UUID) -> EntryState | None:
         """The same for what has this id, whatever its name is by now."""
+
+    def lock_all(self, entry_ids: Collection[UUID]) -> None:
+        """For a transaction over several: locks them in the order that all transactions keep."""
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool: ...
 

@@ -7,10 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 import orjson
 import structlog
 from structlog.typing import EventDict, WrappedLogger
+
+MAX_EVENT_BYTES: Final = 16_000
+MAX_TRACEBACK_BYTES: Final = 8_000
+# So few characters are below the limit, however they are encoded.
+SHORT_EVENT: Final = 2_000
 
 
 def configure_logs(level: str) -> None:
@@ -26,12 +32,40 @@ def configure_logs(level: str) -> None:
             structlog.processors.add_log_level,
             _add_time,
             structlog.processors.format_exc_info,
+            cut_long_values,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=factory,
         cache_logger_on_first_use=True,
     )
+
+
+def cut_long_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Keeps an event below 16 KB: a recursion's traceback or a request's text can have any length."""
+    if sum(map(_length, event.values())) > SHORT_EVENT:
+        share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
+        for key, value in event.items():
+            if _length(value):
+                event[key] = _cut(str(value), MAX_TRACEBACK_BYTES if key == "exception" else share)
+    return event
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return 0 if value is None or isinstance(value, int | float) else len(str(value))
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    """Both ends of a text: a traceback ends with its error, and begins with the request."""
+    whole = text.encode(errors="replace").decode()
+    shown, kept = whole, len(whole)
+    while kept and len(orjson.dumps(shown)) > limit_bytes:
+        kept = kept * 3 // 4
+        first, last = whole[: kept // 2], whole[len(whole) - kept // 2 :]
+        shown = f"{first} … {len(whole) - kept} characters left out … {last}"
+    return shown
 
 
 def _add_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

@@ -19,6 +19,8 @@ from tidemill.storage.confinement import check_removable
 
 STAGING: Final = ".staging"
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
+# A caller's path, and not the disk, is at fault; a NUL byte in one is a ValueError.
+NO_PATHS: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class LocalTableFiles:
@@ -44,9 +46,13 @@ class LocalTableFiles:
 
     def is_inside(self, location: str) -> bool:
         try:
-            return f"{self._path(self.key_of(location))}/" not in self._prefixes
+            path = self._checked(self.key_of(location))
         except InvalidInput:
             return False
+        with suppress(FileNotFoundError):
+            # A part of the path may be a file.
+            os.lstat(path)
+        return f"{path}/" not in self._prefixes
 
     def size_of(self, key: str) -> int | None:
         found = self._look(key)
@@ -145,6 +151,10 @@ class LocalTableFiles:
                 found = os.lstat(below + name)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno not in NO_PATHS:
+                    raise
+                raise InvalidInput("path", f"{key!r:.200} cannot be the path of a file: {error}") from error
             if stat.S_ISLNK(found.st_mode):
                 raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
             below += name + "/"

@@ -18,13 +18,15 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
+from tidemill.errors import CommitStateUnknown, Deadlock, InvalidInput, Unavailable
 
 # PostgreSQL's SQLSTATE and SQLite's result code for the same thing.
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
 # SQLite raises one class for "busy" and for "no such column"; the latter is our own mistake.
 MISTAKES: Final = frozenset({"SQLITE_ERROR"})
 BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# PostgreSQL's deadlock_detected and serialization_failure: the transaction never happened.
+DEADLOCKS: Final = frozenset({"40P01", "40001"})
 UNREADABLE_FILE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
 
@@ -40,6 +42,8 @@ def translated() -> Iterator[None]:
     except DBAPIError as error:
         if not _is_outage(error):
             raise
+        if _code(error) in DEADLOCKS:
+            raise Deadlock(f"The catalog database undid the transaction: {_reason(error)}") from error
         raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -99,6 +99,11 @@ class SqlIcebergRepository:
         named = query.where(iceberg_entries.c.table_id == entry_id).with_for_update()
         row = self._connection.execute(named).first()
         return None if row is None else EntryState(row.metadata_location, row.metadata)
+
+    def lock_all(self, entry_ids: Collection[UUID]) -> None:
+        if self._connection.dialect.name != "sqlite":
+            query = select(tables.c.table_id).where(tables.c.table_id.in_(entry_ids))
+            self._connection.execute(query.order_by(tables.c.table_id).with_for_update())
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool:
         found = _exists_statement(_depth(ident)).first(self._connection, _values(ident, kind))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -78,6 +79,29 @@ class SqlNamespaceRepository:
         if row is None:
             raise NamespaceNotFound(path)
         return Namespace(row.namespace_id, path, row.properties)
+
+    def lock_all(self, paths: Iterable[NamespacePath]) -> None:
+        if self._connection.dialect.name != "sqlite":
+            for path in sorted(set(paths), key=lambda path: path.levels):
+                self._lock(path, is_removed=False)
+
+    def lock_tree(self, path: NamespacePath) -> None:
+        if self._connection.dialect.name != "sqlite":
+            self._lock(path, is_removed=True)
+            # From here on nobody adds to it.
+            for child in sorted(self.list_children(path, Page()), key=lambda child: child.path.levels):
+                with suppress(NamespaceNotFound):
+                    self.lock_tree(child.path)
+
+    def _lock(self, path: NamespacePath, *, is_removed: bool) -> None:
+        """Looks again when it was gone by the time its lock was free: there may be another of that name."""
+        is_locked = False
+        while not is_locked:
+            namespace_id = get_namespace_id(self._connection, path)
+            query = select(namespaces.c.namespace_id).where(namespaces.c.namespace_id == namespace_id)
+            is_locked = (
+                self._connection.execute(query.with_for_update(key_share=not is_removed)).first() is not None
+            )
 
     def remove(self, path: NamespacePath) -> None:
         namespace = self.get(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    false,
     insert,
     literal,
     literal_column,
@@ -35,7 +36,7 @@ from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
 from tidemill.store.columns import MAX_BIGINT, DatabaseTime
 from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.paths import get_namespace_id, paths_under, place, place_values
+from tidemill.store.paths import find_namespace_id, get_namespace_id, paths_under, place, place_values
 from tidemill.store.prepared import Prepared
 from tidemill.store.schema import (
     ROOT_ID,
@@ -55,6 +56,8 @@ IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text
 class SqlTableRepository:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # Tables whose rows and jobs this transaction has locked to remove them.
+        self._leaving: set[UUID] = set()
 
     def add(self, table: Table) -> None:
         ident = table.ident
@@ -149,7 +152,8 @@ class SqlTableRepository:
 
     def rename(self, table_id: UUID, ident: TableIdent) -> None:
         namespace_id = get_namespace_id(self._connection, ident.namespace)
-        # Jobs before the table, as publishing locks them.
+        self._lock_tables(tables.c.table_id == table_id)
+        self._lock_jobs(jobs.c.table_id == table_id)
         self._connection.execute(
             update(jobs).where(jobs.c.table_id == table_id).values(table_levels=list(ident.levels))
         )
@@ -173,16 +177,29 @@ class SqlTableRepository:
         return is_place_taken(self._connection, location, true())
 
     def lock(self, table: Table) -> None:
-        query = select(tables.c.table_id).where(tables.c.table_id == table.table_id).with_for_update()
-        if self._connection.execute(query).first() is None:
+        # Others may add versions: a job that publishes one holds coverage that this transaction may remove.
+        query = select(tables.c.table_id).where(tables.c.table_id == table.table_id)
+        if self._connection.execute(query.with_for_update(key_share=True)).first() is None:
             raise TableNotFound(table.ident)
 
+    def lock_all(self, changed: Collection[TableIdent], removed: Collection[TableIdent] = ()) -> None:
+        if self._connection.dialect.name == "sqlite":
+            return
+        self._lock_tables(self._are({*changed, *removed}))
+        if removed:
+            found = self._connection.scalars(select(tables.c.table_id).where(self._are(removed))).all()
+            self._lock_jobs(jobs.c.table_id.in_(found), jobs.c.state.in_(ACTIVE_STATES))
+            # Not where versions are added as well: whoever adds the same one waits for its table to be free.
+            only_removed = self._are(set(removed).difference(changed))
+            self._leaving.update(self._lock_tables(only_removed, is_removed=True))
+
     def remove(self, table_id: UUID) -> None:
-        # Jobs before the table, as publishing locks them; then again, for a job that came in between.
-        self._cancel_jobs(table_id)
-        self._connection.execute(
-            select(tables.c.table_id).where(tables.c.table_id == table_id).with_for_update()
-        )
+        if table_id not in self._leaving:
+            is_this = tables.c.table_id == table_id
+            self._lock_tables(is_this)
+            # A job that is publishing locks its row first, and then wants to add a version.
+            self._lock_jobs(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            self._lock_tables(is_this, is_removed=True)
         self._cancel_jobs(table_id)
         forget_subjects(self._connection, view_subjects(self._connection, table_id))
         for branch in branches_of(self._connection, table_id):
@@ -194,12 +211,44 @@ class SqlTableRepository:
 
     def forget_foreign(self, path: NamespacePath) -> None:
         held_in = tables.c.namespace_id.in_(paths_under(self._connection, path))
-        self._connection.execute(delete(tables).where(held_in, ~IS_LANCE))
+        query = select(tables.c.table_id).where(held_in, ~IS_LANCE).order_by(tables.c.table_id)
+        found = self._connection.scalars(query.with_for_update()).all()
+        self._connection.execute(delete(tables).where(tables.c.table_id.in_(found)))
+
+    def _are(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:
+        """Whether a row is the Lance table of one of these names."""
+        names: dict[NamespacePath, list[str]] = {}
+        for ident in idents:
+            names.setdefault(ident.namespace, []).append(ident.name)
+        held = [
+            and_(
+                tables.c.namespace_id == find_namespace_id(self._connection, namespace),
+                tables.c.name.in_(in_one),
+            )
+            for namespace, in_one in names.items()
+        ]
+        return and_(IS_LANCE, or_(false(), *held))
+
+    def _lock_tables(self, condition: ColumnElement[bool], *, is_removed: bool = False) -> Sequence[UUID]:
+        """In the order of their ids; unless they are removed, others may add versions."""
+        query = select(tables.c.table_id).where(condition).order_by(tables.c.table_id)
+        return self._connection.scalars(query.with_for_update(key_share=not is_removed)).all()
+
+    def _lock_jobs(self, *conditions: ColumnElement[bool]) -> None:
+        """In the order of their ids; an UPDATE takes them in any."""
+        query = select(jobs.c.job_id).where(*conditions).order_by(jobs.c.job_id).with_for_update()
+        self._connection.execute(query)
 
     def _cancel_jobs(self, table_id: UUID) -> None:
+        """Not one that began after the others were locked and is at work: it finds its table gone."""
+        active = (
+            select(jobs.c.job_id)
+            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .with_for_update(skip_locked=True)
+        )
         self._connection.execute(
             update(jobs)
-            .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
+            .where(jobs.c.job_id.in_(self._connection.scalars(active).all()))
             .values(
                 state=JobState.CANCELLED,
                 lease_until_at=None,

@@ -1,4 +1,4 @@
-"""One transaction over all repositories."""
+"""One transaction over all repositories, and the order in which transactions take locks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,28 @@ NOW: Final = Prepared(select(DatabaseTime().label("now")))
 
 
 class SqlTransaction:
-    """What is done through it becomes visible together, or not at all."""
+    """What is done through it becomes visible together, or not at all.
+
+    A transaction that holds several locks takes them in this order, or two of them could wait for each other:
+
+    1. the receipt of the request; nobody else has its key
+    2. namespaces that gain or lose names, by their levels: first the root, also the lock for locations
+    3. rows of tables FOR NO KEY UPDATE, by id: Lance's, then Iceberg's
+    4. jobs, by id
+    5. rows of tables that are removed FOR UPDATE, by id
+    6. what belongs to a table: Iceberg's metadata, computed columns and views, coverage and errors, and
+       versions last, because a job publishes its coverage before its version
+
+    Operations on several objects call `namespaces.lock_all` or `lock_tree`, then `lock_all` of tables or of
+    Iceberg's entries. Two things to mind on PostgreSQL; SQLite has one writer at a time and needs no order:
+
+    - An INSERT locks the rows its foreign keys name FOR KEY SHARE: a version its table, a table its
+      namespace. This goes with FOR NO KEY UPDATE, but not with FOR UPDATE. So a job can publish, which begins
+      with the lock on its row, while others hold 3. A table that gets versions in the same transaction is
+      left out of 5: somebody who adds the same version would wait for the table and be waited for.
+    - A name that somebody is adding or removing makes others wait for it, so whoever adds several names locks
+      their namespaces.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

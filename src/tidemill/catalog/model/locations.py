@@ -30,7 +30,8 @@ def settled_location(raw: str, warehouse: str, field: str = "location") -> str:
         return f"{uri[1].lower()}://{_joined(uri[2], field)}"
     if raw.startswith("/"):
         return _local(raw, field)
-    return f"{warehouse}/{_joined(raw, field)}"
+    place = f"{warehouse}/{_joined(raw, field)}"
+    return _local(place, field) if place.startswith("/") else place
 
 
 def is_below(location: str, warehouse: str) -> bool:
@@ -45,6 +46,8 @@ def lies_in_table_directory(location: str, warehouse: str) -> bool:
 
 def _local(path: str, field: str) -> str:
     place = f"/{_joined(path, field)}"
+    if CONTROL.search(place):
+        raise InvalidInput(field, f"{path!r:.100} has control characters")
     if any(len(part.encode()) > MAX_NAME_BYTES for part in place.split("/")):
         raise InvalidInput(field, f"{path!r:.100} has a name of more than {MAX_NAME_BYTES} bytes")
     return place

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import uuid4
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest
 from tidemill.catalog.operations.places import TablePlaces
-from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.operations.versions import VersionOperations, run_repeatable
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
 from tidemill.errors import InvalidInput
 
@@ -108,8 +109,7 @@ class BatchOperations:
         work = _Work(leaving={op.ident for op in operations if isinstance(op, DeregisterTable)})
         for index, operation in enumerate(operations):
             self._prepare(index, operation, work)
-        with self._store.transaction() as tx:
-            results = [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
+        results = self._reserve(operations, work)
         self._publish(operations, results, work)
         self._versions.remove_deleted(work.removed)
         return results
@@ -131,6 +131,23 @@ class BatchOperations:
                 work.tagged[operation.ident] = {(tag.branch, tag.version): tag.name for tag in tags}
             case DeclareTable() | DeregisterTable():
                 pass
+
+    def _reserve(self, operations: Sequence[BatchOperation], work: _Work) -> list[BatchResult]:
+        """The transaction. It may run again, so what an undone attempt has noted is forgotten first."""
+
+        def carry_out(tx: CatalogTransaction) -> list[BatchResult]:
+            work.removed.clear()
+            if len(operations) > 1:
+                _lock(tx, operations, work.leaving)
+            return [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
+
+        def run() -> list[BatchResult]:
+            with self._store.transaction() as tx:
+                return carry_out(tx)
+
+        if all(isinstance(operation, CreateVersion) for operation in operations):
+            return run_repeatable(self._store, carry_out)
+        return retry_deadlocks(run)
 
     def _apply(
         self, tx: CatalogTransaction, index: int, operation: BatchOperation, work: _Work
@@ -228,6 +245,18 @@ class BatchOperations:
             for table in tables:
                 if table.ident in declared and tx.tables.find_by_id(table.table_id) is not None:
                     tx.tables.remove(table.table_id)
+
+
+def _lock(tx: CatalogTransaction, operations: Sequence[BatchOperation], leaving: set[TableIdent]) -> None:
+    """Locks what the operations change, in the order that all transactions keep; theirs is the caller's."""
+    declared = [operation for operation in operations if isinstance(operation, DeclareTable)]
+    namespaces = {operation.ident.namespace for operation in declared}
+    if any(operation.location is not None for operation in declared):
+        # Taking a location locks the root.
+        namespaces.add(NamespacePath())
+    tx.namespaces.lock_all(namespaces)
+    changed = {operation.ident for operation in operations if not isinstance(operation, DeregisterTable)}
+    tx.tables.lock_all(changed, removed=leaving)
 
 
 def version_range(start: int, end: int) -> VersionRange:

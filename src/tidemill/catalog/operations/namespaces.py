@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 from uuid import uuid4
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
@@ -40,24 +41,7 @@ class NamespaceOperations:
     ) -> Namespace:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "created")
-        dropped: Sequence[Table] = ()
-        with self._store.transaction() as tx:
-            also(tx)
-            existing = tx.namespaces.find(path)
-            if existing is not None and mode is CreateMode.CREATE:
-                raise NamespaceAlreadyExists(path)
-            if existing is not None and mode is CreateMode.EXIST_OK:
-                return existing
-            if existing is not None:
-                dropped = _remove_with_content(tx, path)
-            namespace = Namespace(uuid4(), path, dict(properties))
-            try:
-                tx.namespaces.add(namespace)
-            except NamespaceAlreadyExists:
-                # Somebody else made it since we looked.
-                if mode is CreateMode.EXIST_OK:
-                    return tx.namespaces.get(path)
-                raise
+        namespace, dropped = retry_deadlocks(lambda: self._create(path, mode, properties, also))
         self._remove_files(dropped)
         return namespace
 
@@ -112,18 +96,48 @@ class NamespaceOperations:
     ) -> None:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "dropped")
+        self._remove_files(retry_deadlocks(lambda: self._drop(path, mode, behavior, also)))
+
+    def _create(
+        self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], also: NamespaceEffect
+    ) -> tuple[Namespace, Sequence[Table]]:
+        """The namespace, and the tables that were dropped with the one it replaces."""
         dropped: Sequence[Table] = ()
+        with self._store.transaction() as tx:
+            also(tx)
+            existing = tx.namespaces.find(path)
+            if existing is not None and mode is CreateMode.CREATE:
+                raise NamespaceAlreadyExists(path)
+            if existing is not None and mode is CreateMode.EXIST_OK:
+                return existing, dropped
+            if existing is not None:
+                # The new one is added to it.
+                tx.namespaces.lock_all([path.parent])
+                dropped = _remove_with_content(tx, path)
+            namespace = Namespace(uuid4(), path, dict(properties))
+            try:
+                tx.namespaces.add(namespace)
+            except NamespaceAlreadyExists:
+                # Somebody else made it since we looked.
+                if mode is CreateMode.EXIST_OK:
+                    return tx.namespaces.get(path), dropped
+                raise
+        return namespace, dropped
+
+    def _drop(
+        self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, also: NamespaceEffect
+    ) -> Sequence[Table]:
+        """The tables that were dropped with it."""
         with self._store.transaction() as tx:
             also(tx)
             if tx.namespaces.find(path) is None:
                 if mode is DropMode.SKIP:
-                    return
+                    return ()
                 raise NamespaceNotFound(path)
             if behavior is DropBehavior.CASCADE:
-                dropped = _remove_with_content(tx, path)
-            else:
-                tx.namespaces.remove(path)
-        self._remove_files(dropped)
+                return _remove_with_content(tx, path)
+            tx.namespaces.remove(path)
+            return ()
 
     def _remove_files(self, tables: Sequence[Table]) -> None:
         """What was registered from outside the warehouse loses its name and keeps its data."""
@@ -143,7 +157,9 @@ def _check_exists(tx: CatalogTransaction, path: NamespacePath) -> None:
 
 
 def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequence[Table]:
+    tx.namespaces.lock_tree(path)
     tables = tx.tables.list_under(path)
+    tx.tables.lock_all((), removed={table.ident for table in tables})
     for table in tables:
         tx.tables.remove(table.table_id)
     tx.tables.forget_foreign(path)

@@ -28,7 +28,11 @@ class TablePlaces:
     def settled(self, raw: str) -> str:
         """The location a caller chose, in the one form it is stored in; refuses places that are not ours."""
         location = settled_location(raw, self._warehouse)
-        if not self._files.is_inside(location):
+        try:
+            is_inside = self._files.is_inside(location) and self._files.is_inside(f"{location}/_versions")
+        except NotADirectoryError as error:
+            raise InvalidInput("location", f"{raw!r:.200} cannot be used: a part of it is a file") from error
+        if not is_inside:
             raise InvalidInput(
                 "location",
                 f"{raw!r:.200} is neither in the warehouse nor under an allowed location, or a link",

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from uuid import uuid4
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, TableStorageMissing
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
 from tidemill.catalog.operations.manifests import StoredManifests
 from tidemill.catalog.operations.places import TablePlaces
@@ -47,12 +48,7 @@ class RegistrationOperations:
         with self._store.transaction() as tx:
             _find_replaced(tx, ident, mode)
         self._check_readable(table)
-        with self._store.transaction() as tx:
-            replaced = _find_replaced(tx, ident, mode)
-            if replaced is not None:
-                tx.tables.remove(replaced.table_id)
-            self._places.check_free(tx, table.location)
-            tx.tables.add(table)
+        retry_deadlocks(lambda: self._put(table, mode))
         self._versions.find_latest(table)
         return table
 
@@ -61,19 +57,36 @@ class RegistrationOperations:
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with suppress(TableStorageMissing):
             self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
+        return retry_deadlocks(lambda: self._remove(ident))
+
+    def rename(self, caller: Caller, ident: TableIdent, target: TableIdent) -> None:
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        self._authorizer.require(caller, Permission.WRITE, target)
+        retry_deadlocks(lambda: self._rename(ident, target))
+
+    def _put(self, table: Table, mode: RegisterMode) -> None:
+        with self._store.transaction() as tx:
+            # The root is the lock for locations.
+            tx.namespaces.lock_all([NamespacePath(), table.ident.namespace])
+            replaced = _find_replaced(tx, table.ident, mode)
+            if replaced is not None:
+                tx.tables.remove(replaced.table_id)
+            self._places.check_free(tx, table.location)
+            tx.tables.add(table)
+
+    def _remove(self, ident: TableIdent) -> Table:
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
             tx.tables.remove(table.table_id)
         return table
 
-    def rename(self, caller: Caller, ident: TableIdent, target: TableIdent) -> None:
-        self._authorizer.require(caller, Permission.MANAGE, ident)
-        self._authorizer.require(caller, Permission.WRITE, target)
+    def _rename(self, ident: TableIdent, target: TableIdent) -> None:
         with self._store.transaction() as tx:
-            table = tx.tables.get(ident)
+            tx.tables.get(ident)
             if target == ident:
                 raise TableAlreadyExists(target)
-            tx.tables.rename(table.table_id, target)
+            tx.namespaces.lock_all([ident.namespace, target.namespace])
+            tx.tables.rename(tx.tables.get(ident).table_id, target)
 
     def _check_readable(self, table: Table) -> None:
         """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""

@@ -24,6 +24,7 @@ from uuid import UUID
 
 import structlog
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import (
     BranchNotFound,
     TableHasNoData,
@@ -140,13 +141,9 @@ class VersionOperations:
         staged: StagedManifest | None,
         also: TransactionEffect | None,
     ) -> TableVersion:
-        def reserve() -> TableVersion:
-            with self._store.transaction() as tx:
-                return self.add(tx, table, entry, staged, also)
-
         try:
             # Again, it gives the row that was made or makes it: there are no two of one number.
-            return _until_known(reserve)
+            return run_repeatable(self._store, lambda tx: self.add(tx, table, entry, staged, also))
         except TableVersionAlreadyExists:
             # Somebody was faster between our look and our row; perhaps the very same request.
             with self._store.reading() as tx:
@@ -359,13 +356,17 @@ class VersionOperations:
         for version in versions:
             self._manifests.remove(version.staged_path)
             self._manifests.remove(version.manifest_path)
-        with self._store.transaction() as tx:
+
+        def remove(tx: CatalogTransaction) -> None:
             for version in versions:
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
+        run_repeatable(self._store, remove)
+
     def withdraw(self, table: Table, version: TableVersion) -> None:
         """Takes a version back that has just been committed, unless somebody has built on it already."""
-        with self._store.transaction() as tx:
+
+        def withdraw(tx: CatalogTransaction) -> None:
             tx.tables.lock(table)
             latest = tx.versions.find_latest(table.table_id, table.branch)
             is_newest = latest is not None and _is_same(latest, version)
@@ -375,6 +376,8 @@ class VersionOperations:
             tx.versions.remove(version.table_id, version.branch, version.version)
             self._manifests.remove(version.staged_path)
             self._manifests.remove(version.manifest_path)
+
+        run_repeatable(self._store, withdraw)
 
     def _readable(self, version: TableVersion) -> TableVersion | None:
         """The version with its manifest in place: a crash may have left that to the next reader.
@@ -416,22 +419,22 @@ class VersionOperations:
         if deferred is None:
             return version
 
-        def record() -> None:
-            with suppress(_RecordedByAnother), self._store.transaction() as tx:
-                current = tx.versions.find(version.table_id, version.branch, version.version)
-                if current is None or current.deferred is None:
-                    return
+        def record(tx: CatalogTransaction) -> None:
+            current = tx.versions.find(version.table_id, version.branch, version.version)
+            if current is not None and current.deferred is not None:
                 tx.apply(deferred)
                 if not tx.versions.settle(version):
                     raise _RecordedByAnother
 
-        _until_known(record)
+        with suppress(_RecordedByAnother):
+            run_repeatable(self._store, record)
         return replace(version, deferred=None)
 
     def _exchange(self, version: TableVersion) -> TableVersion | None:
         """Another writer's manifest has the name that the row reserved: the row is made to tell of theirs."""
         size = self._manifests.size_of(version.manifest_path)
-        with self._store.transaction() as tx:
+
+        def exchange(tx: CatalogTransaction) -> TableVersion | None:
             current = tx.versions.lock(version)
             if current is None or not _is_same(current, version):
                 return current
@@ -442,11 +445,15 @@ class VersionOperations:
             tx.versions.add(found)
             return found
 
+        return run_repeatable(self._store, exchange)
+
     def _remove_row(self, version: TableVersion) -> None:
-        with self._store.transaction() as tx:
+        def remove(tx: CatalogTransaction) -> None:
             current = tx.versions.lock(version)
             if current is not None and _is_same(current, version):
                 tx.versions.remove(version.table_id, version.branch, version.version)
+
+        run_repeatable(self._store, remove)
 
     def _reconcile_if_ahead(self, table: Table) -> None:
         with self._store.reading() as tx:
@@ -484,7 +491,8 @@ class VersionOperations:
 
         Under the table's lock, and looking again: what was listed may have been cleaned up since.
         """
-        with self._store.transaction() as tx:
+
+        def adapt(tx: CatalogTransaction) -> None:
             tx.tables.lock(table)
             rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
             gone = [
@@ -508,6 +516,8 @@ class VersionOperations:
                 with suppress(TableVersionAlreadyExists):
                     if size is not None:
                         tx.versions.add(_found(table.table_id, table.branch, version, key, size, tx))
+
+        run_repeatable(self._store, adapt)
 
     def _is_gone(self, row: TableVersion, newest: int) -> bool:
         """Whether the manifest was there and is not, as opposed to: is not there yet.
@@ -536,12 +546,20 @@ class _RecordedByAnother(Exception):
     """Somebody else has made the deferred writes of a version; ours are undone."""
 
 
-def _until_known(run: Callable[[], Result]) -> Result:
-    """Runs what may be done again, until it is known whether it was done; raises CommitStateUnknown."""
+def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], Result]) -> Result:
+    """Runs work in a transaction: again after a deadlock, and until it is known whether it was done.
+
+    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown.
+    """
+
+    def run() -> Result:
+        with store.transaction() as tx:
+            return work(tx)
+
     for _ in range(ATTEMPTS - 1):
         with suppress(CommitStateUnknown):
-            return run()
-    return run()
+            return retry_deadlocks(run)
+    return retry_deadlocks(run)
 
 
 def _is_same(one: TableVersion, other: TableVersion) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Unavailable
@@ -115,10 +116,14 @@ class Committer:
             # Others hold a place before they hold a table; whoever did it the other way round would
             # wait for somebody who waits.
             _check_places(tx, steps)
+            if len(steps) > 1:
+                _lock(tx, steps)
             for step in sorted(steps, key=lambda step: step.after.entry_id):
                 _apply(tx, step)
 
-        carry_out(self._store, work, lambda tx, _: have_happened(tx, _changes(steps)))
+        retry_deadlocks(
+            lambda: carry_out(self._store, work, lambda tx, _: have_happened(tx, _changes(steps)))
+        )
 
     def _with_file(self, step: Step, written: list[str]) -> Step:
         if step.document is None:
@@ -161,6 +166,12 @@ def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
             or any(_overlap(step.after.place, other.after.place) for other in steps if other is not step)
         ):
             raise place_taken(step.after.place)
+
+
+def _lock(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
+    """Namespaces that gain names, then the tables there are: the order that all transactions keep."""
+    tx.namespaces.lock_all({step.after.ident.namespace for step in steps if step.before is None})
+    tx.iceberg.lock_all({step.before.entry_id for step in steps if step.before is not None})
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -95,6 +95,7 @@ class EntryNames:
         def work(tx: IcebergTransaction) -> Entry:
             also(tx, None)
             entry = self.found(tx, source)
+            tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
                 raise self._missing(source)
             return entry

@@ -81,8 +81,10 @@ class ColumnOperations:
 
         def remember(catalog: CatalogTransaction, _: int) -> None:
             tx = job_transaction(catalog)
+            # Whoever declares the same functions at this moment adds them in the same order.
+            for function in sorted((item.function for item in declared), key=lambda f: (f.name, f.digest)):
+                tx.functions.add(function, caller.principal)
             for item in declared:
-                tx.functions.add(item.function, caller.principal)
                 for name in item.column.names:
                     # Left behind by a column of that name that somebody dropped.
                     tx.derived.remove_column(table.table_id, name)

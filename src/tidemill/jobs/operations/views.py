@@ -90,7 +90,8 @@ class ViewOperations:
         def remember(catalog: CatalogTransaction, _: int) -> None:
             tx = job_transaction(catalog)
             tx.tables.add(table)
-            for function in definition.functions:
+            # Whoever declares the same functions at this moment adds them in the same order.
+            for function in sorted(definition.functions, key=lambda f: (f.name, f.digest)):
                 tx.functions.add(function, caller.principal)
             tx.derived.add_view(view)
 

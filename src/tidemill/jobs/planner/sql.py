@@ -14,6 +14,7 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from sqlglot.schema import MappingSchema
 from sqlglot.tokens import Token, TokenType
 
+from tidemill.catalog.model.sql_nesting import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID, quoted
 from tidemill.jobs.model.sql import SqlPlan, SqlSource
@@ -54,7 +55,7 @@ def is_plain_scan(statement: str) -> bool:
     """
     try:
         trees = [tree for tree in DIALECT.parse(statement) if tree is not None]
-    except (ParseError, TokenError):
+    except (ParseError, TokenError, RecursionError):
         return not any(token.token_type in NOT_PLAIN for token in _tokens(statement))
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select) or any(tree.args.get(part) for part in set(tree.args) - PLAIN_PARTS):
@@ -87,6 +88,11 @@ def _has_more_than_name(table: exp.Table) -> bool:
 
 def plan_sql(statement: str, sources: Sequence[tuple[Levels, pa.Schema]], field: str) -> SqlPlan:
     """The statement made ready for Spark over tables of these schemas; raises InvalidInput where it errs."""
+    with bounded_nesting(statement, field):
+        return _planned(statement, sources, field)
+
+
+def _planned(statement: str, sources: Sequence[tuple[Levels, pa.Schema]], field: str) -> SqlPlan:
     tree = read_statement(statement, field)
     _check_names(tree, field)
     names = {levels: f"tm_{number}" for number, (levels, _) in enumerate(sources)}

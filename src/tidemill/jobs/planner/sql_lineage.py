@@ -32,7 +32,7 @@ def statement_links(view: MaterializedView, plan: SqlPlan) -> list[Link]:
     origins = _Origins(view, plan)
     try:
         traced = _traced(plan, origins)
-    except (SqlglotError, ValueError):
+    except (SqlglotError, ValueError, RecursionError):
         traced = [(name, node) for name in _columns(plan) for node in origins.everything()]
     links = [Link(Node(view.view_id, name), node, Through.SQL) for name, node in traced]
     return list(dict.fromkeys(links))

@@ -11,6 +11,7 @@ from sqlglot.dialects.dialect import NormalizationStrategy
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
+from tidemill.catalog.model.sql_nesting import bounded_nesting
 from tidemill.errors import InvalidInput
 
 Levels: TypeAlias = tuple[str, ...]
@@ -76,6 +77,11 @@ DIALECT: Final = ViewSql()
 
 def read_statement(statement: str, field: str) -> exp.Query:
     """The query as a tree; raises InvalidInput unless it is one, and always has the same answer."""
+    with bounded_nesting(statement, field):
+        return _read(statement, field)
+
+
+def _read(statement: str, field: str) -> exp.Query:
     try:
         found = [tree for tree in parse(statement, dialect=DIALECT) if tree is not None]
     except (ParseError, TokenError) as error:

@@ -10,6 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from tidemill.catalog.model.sql_nesting import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import checked_expression
 
@@ -31,13 +32,14 @@ COMPARISONS: Final[Mapping[type[exp.Expr], Callable[[Any, Any], bool]]] = {
 def event_condition(text: str, columns: Collection[str], field: str) -> Condition:
     """Comparisons of columns with values, joined by AND, OR and NOT; anything else is refused."""
     checked_expression(text, field)
-    try:
-        parsed = sqlglot.parse_one(text)
-    except (SqlglotError, RecursionError) as error:
-        raise InvalidInput(field, "is not a condition such as state = 'submitted'") from error
-    if sum(1 for _ in parsed.walk()) > MAX_NODES:
-        raise InvalidInput(field, "has too many parts")
-    return _Reading(columns, field).condition(parsed)
+    with bounded_nesting(text, field):
+        try:
+            parsed = sqlglot.parse_one(text)
+        except SqlglotError as error:
+            raise InvalidInput(field, "is not a condition such as state = 'submitted'") from error
+        if sum(1 for _ in parsed.walk()) > MAX_NODES:
+            raise InvalidInput(field, "has too many parts")
+        return _Reading(columns, field).condition(parsed)
 
 
 class _Reading:
