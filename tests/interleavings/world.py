@@ -50,6 +50,7 @@ from tidemill.lance.manifests import check_staged
 from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.server.grants import AllowEverything
+from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
 
@@ -97,6 +98,13 @@ class Deployment:
     put_if_absent: PutIfAbsent
     servers: Sequence[Server]
     manifest: bytes
+
+    @property
+    def first_orders(self) -> int:
+        """So many orders of each scenario are tried in the normal run; `make test-deep` tries all."""
+        if not isinstance(self.files, LocalTableFiles):
+            return 3
+        return 60 if self.servers[0].store.is_local else 12
 
     @classmethod
     @contextmanager

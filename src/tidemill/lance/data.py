@@ -14,13 +14,15 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, Unavailable
 from tidemill.lance.namespace import CommittingNamespace, check_bases
 
 COMMIT_ATTEMPTS: Final = 20
 CONFLICTS: Final = ("Retryable commit conflict", "Too many concurrent writers", "Too much write contention")
 # What an expression makes of the rows shows only when it runs.
 USERS_FAULTS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
+# A file that does not come, or not whole; what is at fault is neither the request nor the server.
+STORAGES_FAULTS: Final = ("Generic S3 error", "HTTP error: ")
 
 Written = TypeVar("Written")
 
@@ -124,6 +126,8 @@ def translated(
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
         if namespace is not None and namespace.failure is not None:
             raise namespace.failure from error
+        if any(words in str(error) for words in STORAGES_FAULTS):
+            raise Unavailable(f"The storage of {ident} does not answer: {_first_line(error)}") from error
         if is_retryable(error) or "Incompatible transaction" in str(error):
             raise ConcurrentModification(
                 f"{ident} was changed by another writer: {_first_line(error)}"
