@@ -16,15 +16,17 @@ from uuid import UUID, uuid4
 import pytest
 from pyroaring import BitMap64
 
-from tests.contract.samples import a_job
+from tests.contract.samples import a_column, a_job
 from tests.interleavings.model import Outcome, Put
 from tests.interleavings.scheduler import Action, Actor
 from tests.interleavings.world import Deployment, Scenario, Server, World, walk
 from tidemill.catalog.errors import ConcurrentModification, TableVersionAlreadyExists
+from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
 from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.coverage import Coverage
+from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.jobs import Job, Lease, Part
 from tidemill.jobs.operations.columns import job_transaction
 
@@ -44,10 +46,13 @@ class Publishing:
 
     @classmethod
     def submitted(cls, world: World) -> Publishing:
-        table, subject_id, cluster = world.tables[0].table, uuid4(), str(uuid4())
+        table, cluster = world.tables[0].table, str(uuid4())
+        column = a_column(table.table_id, "computed")
+        subject_id = subject_of(column.column_id, MAIN_BRANCH)
         job = a_job(table_id=table.table_id, table=table.ident, subject_id=subject_id, cluster=cluster)
         job = replace(job, job_id=str(uuid4()))
         with world.first.store.transaction() as tx:
+            tx.derived.add_column(column)
             tx.jobs.add(job)
         publishing = cls(world, job, subject_id)
         world.checks.append(publishing.check)

@@ -29,6 +29,8 @@ def interrupted(world: World, *, has_effect: bool = False) -> VersionEntry:
     with server.store.transaction() as tx:
         staged = server.versions.check_content(table, entry)
         server.versions.add(tx, table, entry, staged, record if has_effect else None)
+    if has_effect:
+        world.checks.append(lambda: world.check_recorded("dead's 2"))
     # It was called and never returned.
     with world.tables[0].history.recorded("dead", _put("dead's 2")):
         pass
@@ -69,7 +71,11 @@ TWO: dict[str, Scenario] = {
     "a commit with an effect and a client": lambda w: [w.commit_with_effect("a", 0, 2), w.commit("b", 1, 2)],
     "a commit with an effect and a reader": lambda w: [
         w.commit_with_effect("a", 0, 2, DIE),
-        w.read("r", 1, None),
+        w.read_recorded("r", 1),
+    ],
+    "a commit with an effect and a listing": lambda w: [
+        w.commit_with_effect("a", 0, 2, DIE),
+        w.list_all("r", 1),
     ],
     "two commits with an effect": lambda w: [
         w.commit_with_effect("a", 0, 2),
@@ -111,6 +117,11 @@ TWO: dict[str, Scenario] = {
         *_after(interrupted, w),
         w.list_all("r", 0),
         w.list_all("s", 1),
+    ],
+    "an interrupted commit with an effect, a listing and a reader": lambda w: [
+        *_after(interrupted_with_effect, w),
+        w.list_all("r", 0),
+        w.read("s", 1, None),
     ],
     "an interrupted commit with an effect, a reader and a client": lambda w: [
         *_after(interrupted_with_effect, w),

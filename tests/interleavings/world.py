@@ -235,15 +235,16 @@ class World:
             with self._told(name, 0, Put(version, label)):
                 used.versions.commit(table, entry, record)
 
-        def check() -> None:
-            contents = self.contents(0)
-            with self.first.store.reading() as tx:
-                recorded = tx.tables.get(table.ident).properties.get("recorded")
-            is_there = contents is not None and label in contents
-            assert (recorded == label) == is_there, f"{recorded} is recorded and {contents} is there"
-
-        self.checks.append(check)
+        self.checks.append(lambda: self.check_recorded(label))
         return self.actor(name, server, act, *faults)
+
+    def check_recorded(self, label: str) -> None:
+        """What a commit recorded is there if and only if its version is."""
+        contents = self.contents(0)
+        with self.first.store.reading() as tx:
+            recorded = tx.tables.get(self.tables[0].table.ident).properties.get("recorded")
+        is_there = contents is not None and label in contents
+        assert (recorded == label) == is_there, f"{recorded} is recorded and {contents} is there"
 
     def commit_batch(self, name: str, server: int, version: int, *faults: Action) -> Actor:
         """One version of every table, all or none."""
@@ -267,7 +268,10 @@ class World:
     def write_by_location(self, name: str, server: int, version: int, on: int = 0) -> Actor:
         """A writer that knows only where the table is; it puts the final manifest itself."""
         label, tracked = f"{name}'s {version}", self.tables[on]
-        data, key = self._content(label, version), tracked.final_key(version)
+        key = tracked.final_key(version)
+        # Of another size than those of catalog clients.
+        data = renumbered(self._content("", version), version)
+        self.labels[data] = label
 
         def act(used: Server) -> None:
             with tracked.history.recorded(name, Put(version, label)) as event:
@@ -321,6 +325,18 @@ class World:
             for version in versions:
                 with self._told(name, 0, Read(version)) as event:
                     event.result = self._read(used, version, 0)
+
+        return self.actor(name, server, act)
+
+    def read_recorded(self, name: str, server: int) -> Actor:
+        """Asks for the latest version, and then for what its commit has recorded."""
+
+        def act(used: Server) -> None:
+            with self._told(name, 0, Read(None)) as event:
+                event.result = found = self._read(used, None, 0)
+            with used.stepped_store.reading() as tx:
+                recorded = tx.tables.get(self.tables[0].table.ident).properties.get("recorded")
+            assert found == (1, FIRST) or found == (2, recorded), f"{found} is there, {recorded} is recorded"
 
         return self.actor(name, server, act)
 
