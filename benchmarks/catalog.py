@@ -111,20 +111,21 @@ class Server:
         return [iter(lane) for lane in lanes]
 
 
-def start_tidemill(root: Path, processes: int) -> Server:
+def start_tidemill(root: Path, processes: int, python: str = sys.executable) -> Server:
     command = ["-m", "tidemill", "serve", "--port", "0", "--no-worker", "--exit-with-stdin"]
-    return _start("tidemill", [*command, "--processes", str(processes), "--root", str(root)], root)
+    options = ["--processes", str(processes), "--root", str(root)]
+    return _start("tidemill", [*command, *options], root, python)
 
 
 def start_adapter(root: Path) -> Server:
     return _start("RestAdapter", ["-m", "benchmarks.catalog", "--serve-adapter", str(root)], root)
 
 
-def _start(title: str, command: Sequence[str], root: Path) -> Server:
+def _start(title: str, command: Sequence[str], root: Path, python: str = sys.executable) -> Server:
     root.mkdir(parents=True)
     with (root / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            [python, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -203,6 +204,7 @@ class Options:
     rounds: int
     commits: int
     processes: int
+    beside: str | None
 
     @property
     def all_rounds(self) -> int:
@@ -215,7 +217,7 @@ def table_names(count: int) -> list[str]:
 
 
 def compare(options: Options, folder: Path) -> list[Rates]:
-    """The hot paths, ours beside pylance's, on the same tables and the same manifests."""
+    """The hot paths, ours beside another server, on the same tables and the same manifests."""
     template = Template(folder, 1 + options.commits * options.all_rounds)
     names = table_names(options.tables)
     reads: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -224,7 +226,11 @@ def compare(options: Options, folder: Path) -> list[Rates]:
         "version/list (latest)": lambda: version_lists(names),
     }
     measured = [Rates(name) for name in (*reads, "version/create")]
-    ours, theirs = start_tidemill(folder / "tidemill", options.processes), start_adapter(folder / "adapter")
+    ours = start_tidemill(folder / "tidemill", options.processes)
+    if options.beside is None:
+        theirs = start_adapter(folder / "adapter")
+    else:
+        theirs = start_tidemill(folder / "beside", options.processes, options.beside)
     for server in (ours, theirs):
         server.fill(names, template, options.connections)
     for number in range(options.all_rounds):
@@ -289,6 +295,11 @@ def main() -> None:
         default=os.cpu_count() or 1,
         help="of tidemill; the adapter takes all cores by itself",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="PYTHON",
+        help="the Python of an environment with another Tidemill, to be measured instead of pylance's server",
+    )
     parser.add_argument("--serve-adapter", metavar="ROOT", help=argparse.SUPPRESS)
     given = vars(parser.parse_args())
     if (root := given.pop("serve_adapter")) is not None:
@@ -300,7 +311,10 @@ def main() -> None:
     rounds = f"{options.connections} connections, median of {options.rounds} alternating rounds"
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         compared = compare(options, Path(folder) / "compare")
-        show(f"{options.tables} tables, {rounds}", ("tidemill", "RestAdapter"), compared)
+        other = "RestAdapter" if options.beside is None else "the other tidemill"
+        show(f"{options.tables} tables, {rounds}", ("tidemill", other), compared)
+        if options.beside is not None:
+            return
         scaled = scale(options, Path(folder) / "scale")
         show(f"Size of the catalog, {rounds}", (f"{options.many:,} tables", f"{options.tables:,}"), [scaled])
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1

@@ -86,6 +86,10 @@ class MetadataFiles:
     def is_there(self, location: str) -> bool:
         return self._files.size_of(self._key(location)) is not None
 
+    def check_reachable(self) -> None:
+        """Raises Unavailable when the warehouse is away as a whole, and not just a file."""
+        self._files.check_reachable()
+
     def remove(self, location: str) -> None:
         """Missing is fine, and a directory is not a file."""
         key = self._key(location)

@@ -249,3 +249,18 @@ def test_metrics_say_what_they_are(space: Space) -> None:
 def test_metrics_of_a_missing_table_are_refused(space: Space) -> None:
     answer = space.http.post(f"{space.table()}/metrics", json=REPORT)
     check_error(answer, 404, "NoSuchTableException")
+
+
+def test_a_warehouse_that_is_away_is_not_a_table_that_is_missing(space: Space) -> None:
+    told = space.create_table().json()
+    warehouse = file_of(told["metadata-location"]).parents[3]
+    away = warehouse.rename(warehouse.with_name(f"{warehouse.name}.away"))
+    try:
+        assert space.http.get(space.table()).status_code == 503
+        change = {"requirements": [], "updates": [set_properties(a="1")]}
+        assert space.http.post(space.table(), json=change).status_code == 503
+        assert space.create_table("other").status_code == 503
+        assert not warehouse.exists()
+    finally:
+        away.rename(warehouse)
+    assert space.http.get(space.table()).json() == told

@@ -80,6 +80,7 @@ class IcebergTableOperations:
         """Raises MetadataFileNotFound where it is seen at once that the file is gone."""
         entry = self._names.get(caller, ident)
         if self._looks_for_files and not self._files.is_there(entry.metadata_location):
+            self._files.check_reachable()
             raise MetadataFileNotFound(entry.metadata_location)
         return entry
 
