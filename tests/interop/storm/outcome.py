@@ -112,7 +112,7 @@ class Outcome:
         for event in self._requests():
             route, status = event["route"], event["status"]
             at = datetime.fromisoformat(event["timestamp"]).timestamp() - self.clock_offset
-            if status == 503 and self._is_excused(at - event["duration_ms"] / 1000, at):
+            if status in (503, 520) and self._is_excused(at - event["duration_ms"] / 1000, at):
                 continue
             if status >= 500 or (route.endswith(COMMITS) and status not in (200, 409)):
                 found[f"{route} answered {status}"] += 1
