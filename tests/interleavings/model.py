@@ -9,11 +9,11 @@ whose outcome nobody knows may have happened at any moment after its call, or ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 State: TypeAlias = tuple[str, ...]
 """Contents of the versions from 1 on."""
@@ -75,7 +75,13 @@ class List:
         return []
 
 
-Operation: TypeAlias = Put | Read | List
+class Operation(Protocol):
+    """What a client does to a state of some model."""
+
+    def apply(self, state: Any, outcome: Outcome, result: object) -> Any:
+        """The state afterwards; None when the operation cannot have this outcome in this state."""
+
+    def effects(self, state: Any) -> Sequence[Any]: ...
 
 
 @dataclass
@@ -117,7 +123,7 @@ class History:
         return "\n  ".join(map(str, self.events))
 
 
-def check_linearizable(history: History, start: State, end: State | None = None) -> None:
+def check_linearizable(history: History, start: Hashable, end: Hashable | None = None) -> None:
     """Raises AssertionError; `end` is what was there when all was over."""
     if not _has_order(tuple(history.events), start, end, set()):
         shown = "" if end is None else f"\nthat ends in {end}"
@@ -125,7 +131,10 @@ def check_linearizable(history: History, start: State, end: State | None = None)
 
 
 def _has_order(
-    left: tuple[Event, ...], state: State, end: State | None, failed: set[tuple[frozenset[int], State]]
+    left: tuple[Event, ...],
+    state: Hashable,
+    end: Hashable | None,
+    failed: set[tuple[frozenset[int], Hashable]],
 ) -> bool:
     known = [event for event in left if event.outcome is not Outcome.UNKNOWN]
     if not known and (end is None or state == end):
@@ -146,7 +155,7 @@ def _has_order(
     return False
 
 
-def _outcomes(event: Event, state: State) -> Sequence[State]:
+def _outcomes(event: Event, state: Hashable) -> Sequence[Hashable]:
     if event.outcome is Outcome.UNKNOWN:
         return event.operation.effects(state)
     after = event.operation.apply(state, event.outcome, event.result)
