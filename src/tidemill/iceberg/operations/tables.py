@@ -79,8 +79,11 @@ class IcebergTableOperations:
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
         """Raises MetadataFileNotFound where it is seen at once that the file is gone."""
         entry = self._names.get(caller, ident)
-        if self._looks_for_files and not self._files.is_there(entry.metadata_location):
-            raise MetadataFileNotFound(entry.metadata_location)
+        while self._looks_for_files and not self._files.is_there(entry.metadata_location):
+            # Commits since then may have removed the file of a state that is old by now.
+            missing, entry = entry.metadata_location, self._names.get(caller, ident)
+            if entry.metadata_location == missing:
+                raise MetadataFileNotFound(missing)
         return entry
 
     def check_exists(self, caller: Caller, ident: TableIdent) -> None:
