@@ -113,7 +113,7 @@ class IcebergTableOperations:
         document = orjson.loads(data)
         check_table(document)
         entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
-        return self._names.put(entry, existing, also)
+        return self._names.put(entry, existing, also, self._check_there)
 
     def unregister(self, caller: Caller, ident: TableIdent, also: Also[Entry]) -> Entry:
         """The name goes, all files stay; gives the last state."""
@@ -129,6 +129,10 @@ class IcebergTableOperations:
 
     def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
         self._names.rename(caller, source, target, also)
+
+    def _check_there(self, entry: Entry) -> None:
+        if not self._files.is_there(entry.metadata_location):
+            raise MetadataFileNotFound(entry.metadata_location)
 
     def _described(self, ident: TableIdent, new: NewTable) -> tuple[Entry, Document]:
         entry_id, own = self._places.new()
