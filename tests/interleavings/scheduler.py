@@ -10,7 +10,7 @@ that differ only in the order of such steps one is enough: an actor is let go fi
 (dynamic partial-order reduction, Flanagan and Godefroid 2005), and sleep sets leave out what is left of them.
 
 A step can be granted in several ways (`Action`): done; not done, because the process was killed; done, but
-the answer was lost. Which of them are tried is a property of the actor.
+the answer was lost; not done, and the process goes on. Which of them are tried is a property of the actor.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Action(Enum):
     DO = "do"
     DIE = "die"
     LOSE_ANSWER = "lose answer"
+    FAIL = "fail"
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Committer:
             raise
         with _tidying():
             for step in steps:
-                self._removal.remove_all(step.obsolete, step.after.entry_id)
+                self._removal.remove_obsolete(step.obsolete, step.after.entry_id)
         return [step.after for step in done]
 
     def _commit(

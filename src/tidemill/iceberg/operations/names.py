@@ -53,8 +53,17 @@ class EntryNames:
         with self._store.reading() as tx:
             return tx.iceberg.list_names(namespace, self._kind, page)
 
-    def put(self, entry: Entry, existing: Entry | None, also: Also[Entry]) -> Entry:
-        """Adds the entry, or puts it in the place of the one there is."""
+    def put(
+        self,
+        entry: Entry,
+        existing: Entry | None,
+        also: Also[Entry],
+        check: Callable[[Entry], None] = lambda _: None,
+    ) -> Entry:
+        """Adds the entry, or puts it in the place of the one there is.
+
+        `check` is called with the row locked: a commit that removes old metadata files waits, or was first.
+        """
         after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
 
         def work(tx: IcebergTransaction) -> Entry:
@@ -65,6 +74,8 @@ class EntryNames:
                 tx.iceberg.add(after)
             elif not tx.iceberg.swap(existing, after):
                 raise CommitConflict(f"Cannot overwrite {entry.ident}: it was changed meanwhile; try again")
+            else:
+                check(after)
             return after
 
         return carry_out(self._store, work, lambda tx, _: have_happened(tx, [(existing, after)]))

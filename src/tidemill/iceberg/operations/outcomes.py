@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
-import orjson
 import structlog
 
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry
+from tidemill.iceberg.operations.removals import files_of
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 # Two seconds in all, beside what the database itself takes to answer or to be given up.
@@ -100,8 +100,7 @@ def _has_changed(tx: IcebergTransaction, before: Entry | None, after: Entry) -> 
         return found is not None
     if found is None:
         return None
-    previous = orjson.loads(found.metadata).get("metadata-log") or ()
-    line = [found.metadata_location, *(entry["metadata-file"] for entry in previous)]
+    line = files_of(found)
     if after.metadata_location in line:
         return True
     return False if before.metadata_location in line else None

@@ -79,9 +79,12 @@ class IcebergTableOperations:
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
         """Raises MetadataFileNotFound where it is seen at once that the file is gone."""
         entry = self._names.get(caller, ident)
-        if self._looks_for_files and not self._files.is_there(entry.metadata_location):
-            self._files.check_reachable()
-            raise MetadataFileNotFound(entry.metadata_location)
+        while self._looks_for_files and not self._files.is_there(entry.metadata_location):
+            # Commits since then may have removed the file of a state that is old by now.
+            missing, entry = entry.metadata_location, self._names.get(caller, ident)
+            if entry.metadata_location == missing:
+                self._files.check_reachable()
+                raise MetadataFileNotFound(missing)
         return entry
 
     def check_exists(self, caller: Caller, ident: TableIdent) -> None:
@@ -111,7 +114,7 @@ class IcebergTableOperations:
         document = orjson.loads(data)
         check_table(document)
         entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
-        return self._names.put(entry, existing, also)
+        return self._names.put(entry, existing, also, self._check_there)
 
     def unregister(self, caller: Caller, ident: TableIdent, also: Also[Entry]) -> Entry:
         """The name goes, all files stay; gives the last state."""
@@ -127,6 +130,10 @@ class IcebergTableOperations:
 
     def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
         self._names.rename(caller, source, target, also)
+
+    def _check_there(self, entry: Entry) -> None:
+        if not self._files.is_there(entry.metadata_location):
+            raise MetadataFileNotFound(entry.metadata_location)
 
     def _described(self, ident: TableIdent, new: NewTable) -> tuple[Entry, Document]:
         entry_id, own = self._places.new()
