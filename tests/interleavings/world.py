@@ -104,7 +104,7 @@ class Deployment:
         """So many orders of each scenario are tried in the normal run; `make test-deep` tries all."""
         if not isinstance(self.files, LocalTableFiles):
             return 3
-        return 60 if self.servers[0].store.is_local else 12
+        return 40 if self.servers[0].store.is_local else 8
 
     @classmethod
     @contextmanager

@@ -7,6 +7,7 @@ any time and more than once: the writer that reserved the number, the next reade
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from tidemill.catalog.operations.manifests import Listing, Publication, StagedMa
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Unavailable
 
-ATTEMPTS: Final = 5
+PAUSES_SECONDS: Final = (0.02, 0.08, 0.3, 0.6, 1.0)
 
 log = structlog.get_logger("tidemill.catalog")
 
@@ -232,17 +233,24 @@ class _RecordedByAnother(Exception):
 def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], Result]) -> Result:
     """Runs work in a transaction: again after a deadlock, and until it is known whether it was done.
 
-    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown.
+    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown when the database does not
+    come back for a couple of seconds.
     """
 
     def run() -> Result:
         with store.transaction() as tx:
             return work(tx)
 
-    for _ in range(ATTEMPTS - 1):
-        with suppress(CommitStateUnknown):
+    try:
+        return retry_deadlocks(run)
+    except CommitStateUnknown as error:
+        unknown = error
+    may_take_time()
+    for pause in PAUSES_SECONDS:
+        time.sleep(pause)
+        with suppress(Unavailable):
             return retry_deadlocks(run)
-    return retry_deadlocks(run)
+    raise unknown
 
 
 def _is_same(one: TableVersion, other: TableVersion) -> bool:

@@ -32,7 +32,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest, StagedManifestMissing, StoredManifests
-from tidemill.catalog.operations.settling import ATTEMPTS, VersionSettling, run_repeatable
+from tidemill.catalog.operations.settling import VersionSettling, run_repeatable
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -45,6 +45,7 @@ from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
 FEW_VERSIONS: Final = 20
 """So many are looked for in storage one by one; for more the directory is listed."""
+ATTEMPTS: Final = 5
 
 
 class Order(Enum):
