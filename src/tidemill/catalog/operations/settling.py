@@ -126,7 +126,10 @@ class VersionSettling:
 
         def exchange(tx: CatalogTransaction) -> TableVersion | None:
             current = tx.versions.lock(version)
-            if current is None or not _is_same(current, version):
+            if current is None:
+                # Whoever exchanged it while we waited for the lock put another row in its place.
+                return tx.versions.find(version.table_id, version.branch, version.version)
+            if not _is_same(current, version):
                 return current
             tx.versions.remove(version.table_id, version.branch, version.version)
             if size is None:
