@@ -20,13 +20,13 @@ import pytest
 from tests.contract.samples import LONG, a_job, a_namespace, a_part, a_version, lease_of, path
 from tests.engine import AbsentWorker
 from tests.postgres import PostgresCluster
-from tidemill.catalog.deadlocks import ATTEMPTS, retry_deadlocks
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.operations.batches import BatchOperation, DeclareTable, DeregisterTable
 from tidemill.catalog.ports import CatalogTransaction
+from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks
 from tidemill.errors import Deadlock, TidemillError, Unavailable
 from tidemill.iceberg.model.entries import Change, NewTable, Purge
 from tidemill.jobs.model.coverage import Coverage

@@ -91,7 +91,7 @@ TWO: dict[str, Scenario] = {
     ],
     "deletion and a client": lambda w: [_with_second(w).delete_version("d", 0, 1), w.commit("a", 1, 3)],
     "a drop and a client": lambda w: [w.drop("d", 0), w.commit("a", 1, 2)],
-    "a drop and a commit with an effect": lambda w: [w.drop("d", 0), w.commit("a", 1, 2)],
+    "a drop and a commit with an effect": lambda w: [w.drop("d", 0), w.commit_with_effect("a", 1, 2)],
     "a drop and a listing": lambda w: [w.drop("d", 0), w.list_all("r", 1)],
     "a deregistration and a client": lambda w: [w.deregister("d", 0), w.commit("a", 1, 2)],
     "two batches": lambda w: [_with_other(w).commit_batch("a", 0, 2), w.commit_batch("b", 1, 2)],

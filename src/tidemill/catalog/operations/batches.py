@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import uuid4
 
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest
 from tidemill.catalog.operations.places import TablePlaces
-from tidemill.catalog.operations.settling import run_repeatable
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
+from tidemill.catalog.retries import retry_deadlocks, run_repeatable
 from tidemill.errors import InvalidInput
 
 

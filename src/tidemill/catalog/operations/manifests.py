@@ -120,14 +120,14 @@ class StoredManifests:
         return staged
 
     def get_staged(self, entry: VersionEntry) -> StagedManifest:
-        """Raises InvalidInput when there is none, or not the one that was meant."""
+        """Raises InvalidInput if the object is missing or its size is not the requested one."""
         staged = self.find_staged(entry)
         if staged is None:
             raise StagedManifestMissing(entry)
         return staged
 
     def find_staged(self, entry: VersionEntry) -> StagedManifest | None:
-        """None when there is none; refuses one that was not meant."""
+        """None if the object is missing; refuses one whose size is not the requested one."""
         size = self._files.size_of(entry.manifest_path)
         if size is None:
             return None

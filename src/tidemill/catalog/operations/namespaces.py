@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 from uuid import uuid4
 
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
@@ -14,6 +13,7 @@ from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
 from tidemill.catalog.model.tables import Page, Table
 from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
+from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable
 
 NamespaceEffect: TypeAlias = Callable[[CatalogTransaction], None]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from uuid import uuid4
 
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, TableStorageMissing
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -15,6 +14,7 @@ from tidemill.catalog.operations.manifests import StoredManifests
 from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
+from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
 
 

@@ -7,28 +7,22 @@ any time and more than once: the writer that reserved the number, the next reade
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
 
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
 from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
 from tidemill.catalog.operations.manifests import Listing, Publication, StagedManifest, StoredManifests
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
-from tidemill.errors import CommitStateUnknown, Unavailable
-
-PAUSES_SECONDS: Final = (0.02, 0.08, 0.3, 0.6, 1.0)
+from tidemill.catalog.retries import run_repeatable
+from tidemill.errors import Unavailable
 
 log = structlog.get_logger("tidemill.catalog")
-
-Result = TypeVar("Result")
 
 
 class VersionSettling:
@@ -231,29 +225,6 @@ class VersionSettling:
 
 class _RecordedByAnother(Exception):
     """Somebody else has made the deferred writes of a version; ours are undone."""
-
-
-def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], Result]) -> Result:
-    """Runs work in a transaction: again after a deadlock, and until it is known whether it was done.
-
-    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown when the database does not
-    come back for a couple of seconds.
-    """
-
-    def run() -> Result:
-        with store.transaction() as tx:
-            return work(tx)
-
-    try:
-        return retry_deadlocks(run)
-    except CommitStateUnknown as error:
-        unknown = error
-    may_take_time()
-    for pause in PAUSES_SECONDS:
-        time.sleep(pause)
-        with suppress(Unavailable):
-            return retry_deadlocks(run)
-    raise unknown
 
 
 def _is_same(one: TableVersion, other: TableVersion) -> bool:

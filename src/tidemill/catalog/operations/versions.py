@@ -32,7 +32,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest, StagedManifestMissing, StoredManifests
-from tidemill.catalog.operations.settling import VersionSettling, run_repeatable
+from tidemill.catalog.operations.settling import VersionSettling
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -41,6 +41,7 @@ from tidemill.catalog.ports import (
     TableFiles,
     TransactionEffect,
 )
+from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
 FEW_VERSIONS: Final = 20

@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from tidemill.catalog.deadlocks import retry_deadlocks
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import CatalogTransaction
+from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles

@@ -12,14 +12,13 @@ from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
+from tidemill.catalog.retries import PAUSES_SECONDS
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.operations.removals import files_of
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
-# Two seconds in all, beside what the database itself takes to answer or to be given up.
-PAUSES_SECONDS: Final = (0.02, 0.08, 0.3, 0.6, 1.0)
 # PostgreSQL has ended every transaction of a lost connection by then: see the timeouts in store/engine.py.
 SETTLE_AFTER_SECONDS: Final = 60.0
 MAX_UNSETTLED: Final = 1000
