@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop rck differential storm check docs bench serve format lock clean
+.PHONY: setup demo test test-deep interop rck differential storm lint check docs bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -30,11 +30,14 @@ differential: setup
 storm: setup
 	@$(RUN)/python -m pytest -m deep tests/interop/test_storm.py --timeout 7200
 
-check: setup
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	git ls-files -z | xargs -0 $(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint
 	$(BIN)/python -m pytest tests/unit tests/architecture
 
 docs: setup
