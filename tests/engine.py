@@ -52,15 +52,15 @@ from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
 from tidemill.jobs.stage_errors import RowFailed
 from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.namespace import CommittingNamespace
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_lake
 from tidemill.server.settings import load_settings
 from tidemill.spark.executor import allowed_skips, check_skips, joined
 from tidemill.spark.kernels import compute_pieces, fill_fragments
-from tidemill.spark.scratch import StageScratch, TaskReport
 from tidemill.spark.table_kernels import write_table_fragments
+from tidemill.spark.task_reports import StageScratch, TaskReport
 from tidemill.spark.view_kernels import write_view_fragments
 
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
-from tidemill.lance.keys import key_array
+from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
 
 

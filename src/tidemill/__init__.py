@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SqlDefinition,
         TableFunctionDefinition,
     )
+    from tidemill.sdk.environments import Manifest, ManifestInfo
     from tidemill.sdk.errors import ClientError, JobCancelled, JobFailed, TidemillRequestError
     from tidemill.sdk.explain import Explanation, RefreshExplanation
     from tidemill.sdk.freshness import ViewStatus
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tidemill.sdk.jobs import Job, JobEvent
     from tidemill.sdk.lake import Lake
     from tidemill.sdk.lineage import Lineage, LineageStep
-    from tidemill.sdk.manifests import Manifest, ManifestInfo
     from tidemill.sdk.policies import OnError, fail, retry, skip
     from tidemill.sdk.preview import Preview
     from tidemill.sdk.status import ColumnStatus, RowErrorInfo

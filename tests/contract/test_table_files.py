@@ -11,7 +11,7 @@ import pytest
 
 from tests.object_store import ObjectStore
 from tidemill.errors import InvalidInput
-from tidemill.storage.environment import ObjectStoreEnvironment, read_environment
+from tidemill.storage.client_options import ObjectStoreEnvironment, read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.vending import NoCredentials

@@ -17,14 +17,14 @@ from tests.faulty_database import Fault, FaultySqlite, database_file
 from tests.iceberg_mutations import BASE, MUTATIONS, Lake, check_found_out, check_unknown
 from tests.iceberg_requests import SCHEMA, with_properties
 from tidemill.iceberg.files import MetadataFiles
-from tidemill.iceberg.operations import committing, outcomes
+from tidemill.iceberg.operations import commit_engine, outcomes
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.iceberg import idempotency
 from tidemill.server.bootstrap import build_operations, open_lake
 from tidemill.server.health import WorkerState
 from tidemill.server.settings import load_settings
-from tidemill.store import faults
+from tidemill.store import driver_errors
 from tidemill.store.iceberg import SqlIcebergRepository
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -222,11 +222,11 @@ class _NeverRaised(Exception):
 
 
 def files_of_unknown_commits_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committing, "CommitStateUnknown", _NeverRaised)
+    patch.setattr(commit_engine, "CommitStateUnknown", _NeverRaised)
 
 
 def a_lost_commit_counts_as_failed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(faults, "_may_have_committed", lambda _: False)
+    patch.setattr(driver_errors, "_may_have_committed", lambda _: False)
 
 
 def a_lost_commit_counts_as_done(patch: pytest.MonkeyPatch) -> None:
@@ -246,22 +246,22 @@ def a_refusal_by_its_own_effect_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def unchanged_tables_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committing, "_is_still", lambda *_: True)
+    patch.setattr(commit_engine, "_is_still", lambda *_: True)
 
 
 def a_lost_race_for_the_second_table_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    apply = committing._apply
+    apply = commit_engine._apply
     seen: list[Any] = []
 
     def applied(tx: Any, step: Any) -> None:
         is_second, seen[:] = bool(seen) and seen[0] is tx, [tx]
         try:
             apply(tx, step)
-        except committing._Overtaken:
+        except commit_engine._Overtaken:
             if not is_second:
                 raise
 
-    patch.setattr(committing, "_apply", applied)
+    patch.setattr(commit_engine, "_apply", applied)
 
 
 def a_lost_race_is_ignored(patch: pytest.MonkeyPatch) -> None:

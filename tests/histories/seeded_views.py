@@ -24,7 +24,7 @@ from tests.histories.views import (
 )
 from tidemill.jobs.model.coverage import Changes
 from tidemill.jobs.operations import assess_views, refresh
-from tidemill.jobs.planner import output_cap
+from tidemill.jobs.planner import output_limit
 from tidemill.jobs.planner import refresh as planner
 from tidemill.lance import publisher, row_matching, view_writer
 from tidemill.lance.sources import LanceSourceTables
@@ -91,7 +91,7 @@ def a_capped_view_counts_as_whole(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_cap_forgets_what_was_kept(patch: pytest.MonkeyPatch) -> None:
-    fitting = output_cap.rows_fitting
+    fitting = output_limit.rows_fitting
 
     def without_kept(cap: Any, *more: Any) -> Any:
         return fitting(replace(cap, kept=cap.kept[:0], counts=cap.counts[:0]), *more)

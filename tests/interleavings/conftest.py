@@ -13,7 +13,7 @@ import pytest
 from tests.interleavings.world import Deployment, PutIfAbsent
 from tests.object_store import ObjectStore, running_object_store
 from tests.postgres import PostgresCluster, PostgresMissing
-from tidemill.storage.environment import read_environment
+from tidemill.storage.client_options import read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.vending import NoCredentials

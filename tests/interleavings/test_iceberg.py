@@ -23,8 +23,8 @@ from tests.interleavings.iceberg_world import (
     walk,
 )
 from tests.interleavings.scheduler import Exploration
-from tidemill.iceberg.operations import committing, outcomes
-from tidemill.iceberg.operations.removals import FileRemoval
+from tidemill.iceberg.operations import commit_engine, outcomes
+from tidemill.iceberg.operations.file_removal import FileRemoval
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 
 FAULTS: Final = (NO_FAULT, KILLED, ANSWER_LOST, STEP_FAILED, OUTAGE_AFTER, OUTAGE_BEFORE)
@@ -40,7 +40,7 @@ def lake(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iceberg
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "PAUSES_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(outcomes, "SETTLE_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(committing, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(commit_engine, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 # Walked through with faults in every run of the tests; make test-deep does it with all of them.

@@ -17,7 +17,7 @@ from tidemill.catalog.operations.manifests import Publication, StoredManifests
 from tidemill.catalog.operations.settling import VersionSettling
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.storage.local import LocalTableFiles
-from tidemill.store.transaction import SqlTransaction
+from tidemill.store.unit_of_work import SqlTransaction
 from tidemill.store.versions import SqlVersionRepository
 
 ENOUGH = 1500

@@ -45,8 +45,8 @@ from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
-from tidemill.lance.data import LanceTableData
-from tidemill.lance.manifests import check_staged
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.manifest_format import check_staged
 from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.server.grants import AllowEverything

@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidemill.catalog.model.callers import Caller, Permission, Reach
-from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from tidemill.catalog.haste import may_take_time
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Deadlock, Unavailable
 

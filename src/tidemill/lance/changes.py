@@ -13,7 +13,7 @@ from lance import LanceOperation
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Watched, row_set, top_level
-from tidemill.lance.values import rows_that_differ
+from tidemill.lance.value_comparison import rows_that_differ
 
 
 class Effect(Enum):

@@ -25,7 +25,7 @@ from tidemill.lance.checkpoint_files import (
     write_checkpoint,
 )
 from tidemill.lance.column_files import get_fragment
-from tidemill.lance.data import LanceTableData
+from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.storage.filesystems import open_location
 

@@ -6,7 +6,7 @@ import random
 import time
 from typing import Final
 
-from tidemill.lance.data import is_retryable
+from tidemill.lance.datasets import is_retryable
 
 FIRST_PAUSE_SECONDS: Final = 0.005
 LONGEST_PAUSE_SECONDS: Final = 0.5

@@ -24,10 +24,10 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.catalog.schema_ports import BuildWatch
 from tidemill.errors import InvalidInput
+from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.conflicts import is_conflict, pause
-from tidemill.lance.data import LanceTableData, translated
-from tidemill.lance.index_rehearsal import create_index, needed_rows, rehearse
-from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.datasets import LanceTableData, translated
+from tidemill.lance.index_validation import create_index, needed_rows, rehearse
 
 if TYPE_CHECKING:
     # The name is in pylance's stubs only.

@@ -19,9 +19,9 @@ from tidemill.jobs.model.coverage import Watched, key_mask, row_set
 from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
+from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.conflicts import pause
-from tidemill.lance.data import LanceTableData, is_retryable, translated
-from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.datasets import LanceTableData, is_retryable, translated
 from tidemill.lance.row_ids import with_deletions
 
 ATTEMPTS: Final = 60

@@ -12,8 +12,8 @@ from tidemill.catalog.errors import InvalidTableState
 from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.lance.data import translated
-from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.committing_namespace import CommittingNamespace
+from tidemill.lance.datasets import translated
 
 
 class LanceTableRefs:

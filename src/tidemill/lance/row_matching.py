@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.lance.row_hashes import row_hashes
-from tidemill.lance.values import same_values
+from tidemill.lance.value_comparison import same_values
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

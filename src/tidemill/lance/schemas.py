@@ -17,10 +17,10 @@ from tidemill.catalog.model.tables import Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
+from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.conflicts import is_conflict, pause
-from tidemill.lance.data import translated
+from tidemill.lance.datasets import translated
 from tidemill.lance.filters import check_filter
-from tidemill.lance.namespace import CommittingNamespace
 
 ATTEMPTS: Final = 40
 # What Lance says when values, not storage, are the reason.

@@ -9,8 +9,8 @@ import lance
 
 from tidemill.catalog.model.tables import Table, TableStatistics, TableSummary
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.lance.data import LanceTableData, translated
-from tidemill.lance.namespace import CommittingNamespace
+from tidemill.lance.committing_namespace import CommittingNamespace
+from tidemill.lance.datasets import LanceTableData, translated
 
 
 class LanceTableSnapshots:

@@ -20,10 +20,10 @@ from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, Tab
 from tidemill.jobs.model.stages import Partition
 from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import find_changes
-from tidemill.lance.data import LanceTableData, translated
+from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.filters import check_filter
 from tidemill.lance.index_partitions import index_partitions
-from tidemill.lance.keys import key_array
+from tidemill.lance.key_hashes import key_array
 
 WORDS: Final = re.compile(r"\w+")
 

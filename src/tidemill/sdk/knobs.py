@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidemill.jobs.model.derived import RefreshPolicy
-from tidemill.sdk.manifests import manifest_request
+from tidemill.sdk.environments import manifest_request
 from tidemill.sdk.policies import on_error_request
 
 BACKFILL_KNOBS: Final = (

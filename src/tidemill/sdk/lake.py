@@ -11,11 +11,11 @@ from typing import Any, Final, Literal, Self
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.embedded import EmbeddedServer
+from tidemill.sdk.environments import Manifest, ManifestInfo, drop_manifest, list_manifests, put_manifest
 from tidemill.sdk.functions import function_of
 from tidemill.sdk.http import ServerClient, pages
 from tidemill.sdk.jobs import Job, get_job
 from tidemill.sdk.lake_views import LakeViews
-from tidemill.sdk.manifests import Manifest, ManifestInfo, drop_manifest, list_manifests, put_manifest
 from tidemill.sdk.names import DEFAULT_DELIMITER, Name, joined_id, levels_of, namespace_levels
 from tidemill.sdk.table import Table
 

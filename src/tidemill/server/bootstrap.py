@@ -35,17 +35,17 @@ from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.transactions import JobTransactions
 from tidemill.jobs.operations.view_status import ViewStatusOperations
 from tidemill.jobs.operations.views import ViewOperations
-from tidemill.lance.data import LanceTableData
-from tidemill.lance.edits import LanceTableEdits
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.dml import LanceTableEdits
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.manifests import check_staged
+from tidemill.lance.manifest_format import check_staged
 from tidemill.lance.queries import LanceTableQueries
 from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.schemas import LanceTableSchemas
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.sources import LanceSourceTables
-from tidemill.lance.storable import LanceColumnTypes
-from tidemill.lance.transactions import LanceCommitHistory
+from tidemill.lance.storable_types import LanceColumnTypes
+from tidemill.lance.transaction_log import LanceCommitHistory
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.authentication import Authentication, open_authentication
 from tidemill.server.grants import AllowEverything, GrantAuthorizer

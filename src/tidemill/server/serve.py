@@ -21,11 +21,11 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
 from tidemill.server.bootstrap import Lake, build_operations, open_lake
+from tidemill.server.coalesced_writes import JoiningProtocol
 from tidemill.server.health import WorkerState
-from tidemill.server.lifelines import GRACE_SECONDS, stop_with_stdin
 from tidemill.server.logs import configure_logs
+from tidemill.server.parent_watch import GRACE_SECONDS, stop_with_stdin
 from tidemill.server.settings import ServerSettings
-from tidemill.server.wire import JoiningProtocol
 from tidemill.storage.local import LocalTableFiles
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidemill.catalog.signing_ports import RequestSigner
 from tidemill.server.settings import ServerSettings
-from tidemill.storage.environment import ObjectStoreEnvironment, missing_variables, read_environment
+from tidemill.storage.client_options import ObjectStoreEnvironment, missing_variables, read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.s3_client import open_client

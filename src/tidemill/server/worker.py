@@ -42,8 +42,8 @@ from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import Lake, build_jobs, open_lake
 from tidemill.server.grants import AllowEverything
 from tidemill.server.iceberg import build_purger
-from tidemill.server.lifelines import stop_with_stdin
 from tidemill.server.logs import configure_logs
+from tidemill.server.parent_watch import stop_with_stdin
 from tidemill.server.settings import ServerSettings
 from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions

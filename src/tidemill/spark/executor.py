@@ -35,9 +35,9 @@ from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSk
 from tidemill.spark.cluster import SparkCluster
 from tidemill.spark.fan_out import Task
 from tidemill.spark.kernels import compute_pieces, fill_fragments
-from tidemill.spark.scratch import StageScratch, TaskReport
 from tidemill.spark.sql_kernels import run_sql
 from tidemill.spark.table_kernels import write_table_fragments
+from tidemill.spark.task_reports import StageScratch, TaskReport
 from tidemill.spark.view_kernels import write_view_fragments
 
 Stage = TypeVar("Stage", FillColumn, WriteViewRows, RunTableFunction)

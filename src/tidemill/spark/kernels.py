@@ -22,7 +22,7 @@ from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoint_files import CheckpointValues, write_checkpoint, write_finished
 from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged
 from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
-from tidemill.spark.scratch import TaskReport
+from tidemill.spark.task_reports import TaskReport
 
 FASTEST_GROWTH: Final = 8.0
 # More than this is not held back for the next checkpoint, however little time it took to compute.

@@ -18,11 +18,11 @@ from tidemill.jobs.model.derived import KEY, quoted
 from tidemill.jobs.model.stages import SqlInput, ViewTarget
 from tidemill.jobs.planner.sql_types import read_type, spark_type
 from tidemill.lance.column_files import get_fragment
-from tidemill.lance.keys import key_array
+from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
-from tidemill.spark.fitting import fitted
 from tidemill.spark.reading import BLOB_MARK, BLOB_SCAN_ROWS, DENSE, SCAN_ROWS, WHOLE_BLOBS
-from tidemill.spark.scratch import TaskReport
+from tidemill.spark.task_reports import TaskReport
+from tidemill.spark.type_casts import fitted
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 BatchFunction: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]

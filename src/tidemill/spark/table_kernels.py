@@ -19,8 +19,8 @@ from tidemill.jobs.model.derived import KEY, path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.stages import Partition, RunTableFunction, WrittenRows
 from tidemill.lance.view_writer import ViewWriter
-from tidemill.spark.scratch import TaskReport
 from tidemill.spark.table_source import TableSource
+from tidemill.spark.task_reports import TaskReport
 
 
 def write_table_fragments(

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import Reach
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.storage.client_options import ObjectStoreEnvironment
 from tidemill.storage.confinement import JOBS_DIRECTORY, check_removable
-from tidemill.storage.environment import ObjectStoreEnvironment
 from tidemill.storage.s3_client import Refused, translated
 from tidemill.storage.vending import CredentialVendor
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.environment import ObjectStoreEnvironment
+from tidemill.storage.client_options import ObjectStoreEnvironment
 
 MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 CONNECT_SECONDS: Final = 5

@@ -19,9 +19,9 @@ from tidemill.jobs.model.derived import (
     MaterializedView,
     subject_of,
 )
-from tidemill.store.faults import is_foreign_key_violation
+from tidemill.store.coverage_subjects import branches_of, forget_subjects
+from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import computed_columns, materialized_views, view_sources
-from tidemill.store.subjects import branches_of, forget_subjects
 from tidemill.store.view_rows import source_values, view_of, view_values
 
 

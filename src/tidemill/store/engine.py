@@ -13,14 +13,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
-from tidemill.catalog.haste import may_take_time
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.errors import InvalidInput
-from tidemill.store.columns import in_milliseconds
-from tidemill.store.faults import as_database_error, committing, is_busy, translated
+from tidemill.store.column_types import in_milliseconds
+from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
-from tidemill.store.readers import SqliteReaders
-from tidemill.store.transaction import SqlTransaction
-from tidemill.store.writer import SqliteWriter, Turns
+from tidemill.store.sqlite.readers import SqliteReaders
+from tidemill.store.sqlite.writer import SqliteWriter, Turns
+from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
 BUSY_DELAY: Final = timedelta(microseconds=200)

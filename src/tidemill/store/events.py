@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, insert, select
 
 from tidemill.jobs.model.jobs import JobEvent
-from tidemill.store.columns import DatabaseTime
-from tidemill.store.counters import next_number
+from tidemill.store.column_types import DatabaseTime
+from tidemill.store.job_counters import next_number
 from tidemill.store.schema import job_events, jobs
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, FunctionNotFound
 from tidemill.catalog.model.functions import Function, RegisteredFunction, decode_envelope, encode_envelope
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import functions
 
 

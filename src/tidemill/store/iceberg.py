@@ -29,10 +29,10 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
-from tidemill.store.columns import MAX_BIGINT
-from tidemill.store.faults import is_foreign_key_violation, refusable
-from tidemill.store.paths import find_namespace_id, get_namespace_id, place, place_values
-from tidemill.store.prepared import Prepared
+from tidemill.store.column_types import MAX_BIGINT
+from tidemill.store.compiled_statements import Prepared
+from tidemill.store.driver_errors import is_foreign_key_violation, refusable
+from tidemill.store.namespace_paths import find_namespace_id, get_namespace_id, place, place_values
 from tidemill.store.schema import iceberg_entries, tables
 from tidemill.store.tables import IS_LANCE, has_overlap, is_place_taken, places_above
 

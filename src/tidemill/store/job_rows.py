@@ -24,7 +24,7 @@ from tidemill.jobs.model.jobs import (
     VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.environments import environment_of
 from tidemill.store.policies import error_policy_of
 

@@ -14,7 +14,7 @@ from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
 from tidemill.jobs.model.jobs import ANY_JOB, IndexRequest, Job, JobFilter
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.job_rows import job_of, job_values
 from tidemill.store.schema import jobs
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.model.jobs import Part
-from tidemill.store.counters import next_number
+from tidemill.store.job_counters import next_number
 from tidemill.store.schema import job_parts, jobs
 
 

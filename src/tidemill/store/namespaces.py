@@ -12,8 +12,8 @@ from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, N
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import Page
-from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.paths import get_namespace_id, place, place_values
+from tidemill.store.driver_errors import is_foreign_key_violation
+from tidemill.store.namespace_paths import get_namespace_id, place, place_values
 from tidemill.store.schema import namespaces
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.iceberg.model.entries import Entry, EntryKind
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import iceberg_purges
 
 

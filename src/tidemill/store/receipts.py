@@ -10,8 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.receipts import Receipt
-from tidemill.store.columns import DatabaseTime, in_milliseconds
-from tidemill.store.prepared import Prepared
+from tidemill.store.column_types import DatabaseTime, in_milliseconds
+from tidemill.store.compiled_statements import Prepared
 from tidemill.store.schema import receipts
 
 MAX_REMOVED: Final = 500

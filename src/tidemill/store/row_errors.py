@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.jobs.model.failures import RowError, RowFailure
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import row_errors as rows
 
 CHUNK: Final = 500

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text, Uuid
 
-from tidemill.store.columns import JsonText, MillisecondTime, RowId
+from tidemill.store.column_types import JsonText, MillisecondTime, RowId
 
 # The root has a row of its own: a NULL parent would escape the unique key on (parent, name).
 ROOT_ID: Final = UUID(int=0)

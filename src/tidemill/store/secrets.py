@@ -10,9 +10,9 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.catalog.errors import NamespaceNotFound, SecretAlreadyExists, SecretNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.secrets import Secret
-from tidemill.store.columns import DatabaseTime
-from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.paths import get_namespace_id
+from tidemill.store.column_types import DatabaseTime
+from tidemill.store.driver_errors import is_foreign_key_violation
+from tidemill.store.namespace_paths import get_namespace_id
 from tidemill.store.schema import secrets
 
 

@@ -34,10 +34,17 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
-from tidemill.store.columns import MAX_BIGINT, DatabaseTime
-from tidemill.store.faults import is_foreign_key_violation
-from tidemill.store.paths import find_namespace_id, get_namespace_id, paths_under, place, place_values
-from tidemill.store.prepared import Prepared
+from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
+from tidemill.store.compiled_statements import Prepared
+from tidemill.store.coverage_subjects import branches_of, column_subjects, forget_subjects, view_subjects
+from tidemill.store.driver_errors import is_foreign_key_violation
+from tidemill.store.namespace_paths import (
+    find_namespace_id,
+    get_namespace_id,
+    paths_under,
+    place,
+    place_values,
+)
 from tidemill.store.schema import (
     ROOT_ID,
     computed_columns,
@@ -47,7 +54,6 @@ from tidemill.store.schema import (
     table_versions,
     tables,
 )
-from tidemill.store.subjects import branches_of, column_subjects, forget_subjects, view_subjects
 
 # Comparisons written out: SQLite makes a table of every list, and a prepared statement takes none.
 IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text) for kind in EntryKind])

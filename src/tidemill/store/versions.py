@@ -28,11 +28,11 @@ from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, TableVersion
 from tidemill.errors import InvalidInput
-from tidemill.store.columns import MAX_BIGINT
-from tidemill.store.faults import refusable
-from tidemill.store.prepared import Prepared
+from tidemill.store.column_types import MAX_BIGINT
+from tidemill.store.compiled_statements import Prepared
+from tidemill.store.coverage_subjects import column_subjects, forget_subjects, reader_subjects, view_subjects
+from tidemill.store.driver_errors import refusable
 from tidemill.store.schema import coverage, row_errors, table_versions
-from tidemill.store.subjects import column_subjects, forget_subjects, reader_subjects, view_subjects
 from tidemill.store.tables import SqlTableRepository
 
 ON_BRANCH: Final = and_(

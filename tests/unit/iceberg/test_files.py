@@ -15,7 +15,7 @@ from tidemill.iceberg import files as module
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, EntryKind
-from tidemill.storage.environment import read_environment
+from tidemill.storage.client_options import read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.vending import NoCredentials

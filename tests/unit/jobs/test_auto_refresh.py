@@ -18,7 +18,7 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import source_subject
-from tidemill.jobs.model.identity import new_job_id
+from tidemill.jobs.model.job_ids import new_job_id
 from tidemill.jobs.model.jobs import Job, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.state import JobState

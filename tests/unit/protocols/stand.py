@@ -25,7 +25,7 @@ from tests.unit.protocols.stand_jobs import (
 )
 from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller
-from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
 from tidemill.catalog.model.queries import QueryResult, TableQuery

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.sdk.environments import Manifest
 from tidemill.sdk.knobs import BACKFILL_KNOBS, REFRESH_KNOBS, backfill_body, preview_body, refresh_body
-from tidemill.sdk.manifests import Manifest
 from tidemill.sdk.policies import skip
 
 RENDERED = {"on_error": "skip", "manifest": "small", "policy": "incremental"}

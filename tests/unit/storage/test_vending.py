@@ -13,7 +13,7 @@ import pytest
 from tests.object_store import KEY_ID, SECRET, ObjectStore
 from tidemill.catalog.model.callers import Reach
 from tidemill.errors import Unavailable
-from tidemill.storage.environment import read_environment
+from tidemill.storage.client_options import read_environment
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
 from tidemill.storage.vending import AssumedRole, CredentialVendor, StaticCredentials, table_policy
 

@@ -11,8 +11,8 @@ from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersi
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
+from tidemill.catalog.operations.locations import TablePlaces
 from tidemill.catalog.operations.manifests import StagedManifest
-from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
 from tidemill.catalog.retries import retry_deadlocks, run_repeatable

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Final
 from urllib.parse import quote
 
-from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.catalog.ports import ManifestCheck, TableFiles
 from tidemill.errors import InvalidInput, Unavailable
 

@@ -10,8 +10,8 @@ from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, Table
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
+from tidemill.catalog.operations.locations import TablePlaces
 from tidemill.catalog.operations.manifests import StoredManifests
-from tidemill.catalog.operations.places import TablePlaces
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
 from tidemill.catalog.retries import retry_deadlocks

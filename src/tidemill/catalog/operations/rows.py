@@ -11,7 +11,7 @@ from tidemill.catalog.errors import (
     TableIsQuery,
 )
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult

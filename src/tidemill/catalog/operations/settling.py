@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
-from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.catalog.operations.manifests import Listing, Publication, StagedManifest, StoredManifests
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.catalog.retries import run_repeatable

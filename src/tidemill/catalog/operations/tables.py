@@ -30,10 +30,10 @@ from tidemill.catalog.model.tables import (
     TableSummary,
     TableVersion,
 )
-from tidemill.catalog.operations.known_schemas import KnownSchemas
-from tidemill.catalog.operations.places import TablePlaces
-from tidemill.catalog.operations.reach import reach_of
+from tidemill.catalog.operations.credential_scope import reach_of
+from tidemill.catalog.operations.locations import TablePlaces
 from tidemill.catalog.operations.refs import RefOperations
+from tidemill.catalog.operations.schema_cache import KnownSchemas
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import (

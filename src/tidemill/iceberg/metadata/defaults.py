@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.shapes import shown
+from tidemill.iceberg.metadata.json_fields import shown
 
 DEFAULTS: Final = ("initial-default", "write-default")
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.choices import SPEC, choose
-from tidemill.iceberg.metadata.drafts import FIRST_PARTITION_ID, Draft, numbered
+from tidemill.iceberg.metadata.current_ids import SPEC, choose
 from tidemill.iceberg.metadata.ids import id_of, next_id
-from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     find_int,
     get_field,
     get_int,
@@ -19,6 +17,8 @@ from tidemill.iceberg.metadata.shapes import (
     get_object,
     get_string,
 )
+from tidemill.iceberg.metadata.schemas import Column
+from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, Draft, numbered
 from tidemill.iceberg.metadata.transforms import (
     VOID,
     can_transform,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft
-from tidemill.iceberg.metadata.shapes import as_int, get_strings, get_texts, shown
+from tidemill.iceberg.metadata.json_fields import as_int, get_strings, get_texts, shown
+from tidemill.iceberg.metadata.table_builder import Draft
 from tidemill.iceberg.model.entries import Document
 
 FORMAT_VERSION: Final = "format-version"

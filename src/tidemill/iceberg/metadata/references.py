@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import MAIN, Draft
-from tidemill.iceberg.metadata.shapes import find_int, find_long, get_long, get_string, shown
+from tidemill.iceberg.metadata.json_fields import find_int, find_long, get_long, get_string, shown
+from tidemill.iceberg.metadata.table_builder import MAIN, Draft
 from tidemill.iceberg.model.entries import Document
 
 _CLOCK_SKEW_MS: Final = 60_000

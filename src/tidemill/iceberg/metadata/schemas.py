@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.defaults import DEFAULTS, check_default
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     find_int,
     find_string,
     get_boolean,

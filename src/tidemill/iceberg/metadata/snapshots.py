@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.iceberg.errors import CommitConflict, InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft
-from tidemill.iceberg.metadata.references import drop_ref
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     find_int,
     find_long,
     find_string,
@@ -19,6 +17,8 @@ from tidemill.iceberg.metadata.shapes import (
     get_strings,
     get_texts,
 )
+from tidemill.iceberg.metadata.references import drop_ref
+from tidemill.iceberg.metadata.table_builder import Draft
 from tidemill.iceberg.model.entries import Document
 
 _LONG_LIMIT: Final = 2**63

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.choices import ORDER, choose
-from tidemill.iceberg.metadata.drafts import UNSORTED, Draft
+from tidemill.iceberg.metadata.current_ids import ORDER, choose
 from tidemill.iceberg.metadata.ids import next_id
-from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     find_int,
     get_field,
     get_int,
@@ -18,6 +16,8 @@ from tidemill.iceberg.metadata.shapes import (
     get_string,
     shown,
 )
+from tidemill.iceberg.metadata.schemas import Column
+from tidemill.iceberg.metadata.table_builder import UNSORTED, Draft
 from tidemill.iceberg.metadata.transforms import (
     can_transform,
     canonical_transform,

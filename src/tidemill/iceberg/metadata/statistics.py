@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.iceberg.metadata.drafts import Draft
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     get_field,
     get_ints,
     get_long,
@@ -12,6 +11,7 @@ from tidemill.iceberg.metadata.shapes import (
     get_string,
     get_strings,
 )
+from tidemill.iceberg.metadata.table_builder import Draft
 from tidemill.iceberg.model.entries import Document
 
 

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import MAIN, opened
-from tidemill.iceberg.metadata.identities import check_encryption_key, get_uuid
 from tidemill.iceberg.metadata.ids import find_by_id, id_of
-from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, check_spec_fields
-from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
-from tidemill.iceberg.metadata.references import check_log_times, check_ref
-from tidemill.iceberg.metadata.schemas import Column, get_columns
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     check_depth,
     find_int,
     find_long,
@@ -24,9 +18,15 @@ from tidemill.iceberg.metadata.shapes import (
     get_strings,
     shown,
 )
+from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, check_spec_fields
+from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
+from tidemill.iceberg.metadata.references import check_log_times, check_ref
+from tidemill.iceberg.metadata.schemas import Column, get_columns
 from tidemill.iceberg.metadata.snapshots import check_snapshot
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns
 from tidemill.iceberg.metadata.statistics import check_partition_statistics, check_statistics
+from tidemill.iceberg.metadata.table_attributes import check_encryption_key, get_uuid
+from tidemill.iceberg.metadata.table_builder import MAIN, opened
 from tidemill.iceberg.model.entries import Document
 
 _WHERE = "metadata"

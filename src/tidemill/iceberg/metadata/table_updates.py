@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata import (
-    identities,
     partitions,
     properties,
     references,
@@ -16,9 +15,10 @@ from tidemill.iceberg.metadata import (
     snapshots,
     sort_orders,
     statistics,
+    table_attributes,
 )
-from tidemill.iceberg.metadata.drafts import Draft
-from tidemill.iceberg.metadata.shapes import check_depth, get_object, get_string, without_nulls
+from tidemill.iceberg.metadata.json_fields import check_depth, get_object, get_string, without_nulls
+from tidemill.iceberg.metadata.table_builder import Draft
 from tidemill.iceberg.model.entries import Document
 
 
@@ -31,8 +31,8 @@ class UpdateKind:
 
 
 UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
-    "assign-uuid": UpdateKind(identities.check_assign_uuid, identities.assign_uuid),
-    "upgrade-format-version": UpdateKind(identities.check_upgrade, identities.upgrade),
+    "assign-uuid": UpdateKind(table_attributes.check_assign_uuid, table_attributes.assign_uuid),
+    "upgrade-format-version": UpdateKind(table_attributes.check_upgrade, table_attributes.upgrade),
     "add-schema": UpdateKind(schema_updates.check_add_schema, schema_updates.add_schema),
     "set-current-schema": UpdateKind(
         schema_updates.check_set_current_schema, schema_updates.set_current_schema
@@ -55,11 +55,11 @@ UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
     "remove-partition-statistics": UpdateKind(
         statistics.check_snapshot_id, statistics.remove_partition_statistics
     ),
-    "set-location": UpdateKind(identities.check_set_location, identities.set_location),
+    "set-location": UpdateKind(table_attributes.check_set_location, table_attributes.set_location),
     "set-properties": UpdateKind(properties.check_set_properties, properties.set_properties),
     "remove-properties": UpdateKind(properties.check_remove_properties, properties.remove_properties),
-    "add-encryption-key": UpdateKind(identities.check_add_key, identities.add_key),
-    "remove-encryption-key": UpdateKind(identities.check_remove_key, identities.remove_key),
+    "add-encryption-key": UpdateKind(table_attributes.check_add_key, table_attributes.add_key),
+    "remove-encryption-key": UpdateKind(table_attributes.check_remove_key, table_attributes.remove_key),
 }
 _OF_VIEWS: Final[Mapping[str, str]] = {
     "add-view-version": "AddViewVersion",

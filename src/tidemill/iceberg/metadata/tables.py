@@ -8,9 +8,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft, empty_document, implied_refs, opened
-from tidemill.iceberg.metadata.identities import stripped
 from tidemill.iceberg.metadata.ids import find_by_id
+from tidemill.iceberg.metadata.json_fields import (
+    check_depth,
+    get_object,
+    get_strings,
+    without_nulls,
+)
 from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, fresh_spec
 from tidemill.iceberg.metadata.properties import (
     SUPPORTED_VERSION,
@@ -21,13 +25,9 @@ from tidemill.iceberg.metadata.properties import (
 )
 from tidemill.iceberg.metadata.references import settle_log
 from tidemill.iceberg.metadata.schemas import check_version, fresh_schema, get_columns
-from tidemill.iceberg.metadata.shapes import (
-    check_depth,
-    get_object,
-    get_strings,
-    without_nulls,
-)
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns, fresh_order
+from tidemill.iceberg.metadata.table_attributes import stripped
+from tidemill.iceberg.metadata.table_builder import Draft, empty_document, implied_refs, opened
 from tidemill.iceberg.metadata.table_documents import check_table
 from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS, UpdateKind, checked_updates
 from tidemill.iceberg.model.entries import Document, NewTable

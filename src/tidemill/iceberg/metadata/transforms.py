@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
+from tidemill.iceberg.metadata.json_fields import get_int, get_ints, get_string, shown
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.shapes import get_int, get_ints, get_string, shown
 from tidemill.iceberg.metadata.types import get_family
 from tidemill.iceberg.model.entries import Document
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     check_depth,
     find_string,
     get_int,

@@ -7,8 +7,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.schemas import get_columns, stored_schema
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     check_depth,
     get_field,
     get_int,
@@ -21,7 +20,8 @@ from tidemill.iceberg.metadata.shapes import (
     shown,
     without_nulls,
 )
-from tidemill.iceberg.metadata.view_draft import ViewDraft, history_size
+from tidemill.iceberg.metadata.schemas import get_columns, stored_schema
+from tidemill.iceberg.metadata.view_builder import ViewDraft, history_size
 from tidemill.iceberg.metadata.view_versions import check_version, writable_version
 from tidemill.iceberg.model.entries import Document, NewView
 

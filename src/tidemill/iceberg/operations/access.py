@@ -8,10 +8,10 @@ from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.reach import reach_of
+from tidemill.catalog.operations.credential_scope import reach_of
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.iceberg.model.entries import EntryKind
-from tidemill.iceberg.operations.places import EntryPlaces
+from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.ports import IcebergStore
 
 NOBODY: Final = UUID(int=0)

@@ -16,7 +16,7 @@ from tidemill.catalog.retries import PAUSES_SECONDS
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry
-from tidemill.iceberg.operations.removals import files_of
+from tidemill.iceberg.operations.file_removal import files_of
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 # PostgreSQL has ended every transaction of a lost connection by then: see the timeouts in store/engine.py.

@@ -10,7 +10,7 @@ import structlog
 
 from tidemill.errors import Unavailable
 from tidemill.iceberg.model.entries import Document, Entry
-from tidemill.iceberg.operations.removals import FileRemoval, RemovableFiles
+from tidemill.iceberg.operations.file_removal import FileRemoval, RemovableFiles
 from tidemill.iceberg.ports import IcebergStore
 
 BATCH: Final = 16

@@ -23,10 +23,10 @@ from tidemill.iceberg.model.entries import (
     Registration,
     StagedTable,
 )
-from tidemill.iceberg.operations.committing import Committer, Step
+from tidemill.iceberg.operations.commit_engine import Committer, Step
+from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_overlap, refuse_taken
 from tidemill.iceberg.operations.outcomes import carry_out
-from tidemill.iceberg.operations.places import EntryPlaces
 from tidemill.iceberg.operations.purges import Purger
 from tidemill.iceberg.ports import Also, IcebergStore
 

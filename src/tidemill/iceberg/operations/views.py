@@ -16,9 +16,9 @@ from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.metadata.requirements import check_view_requirements
 from tidemill.iceberg.metadata.views import changed_view, check_updates, check_view, new_view
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
-from tidemill.iceberg.operations.committing import Committer, Step
+from tidemill.iceberg.operations.commit_engine import Committer, Step
+from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_taken
-from tidemill.iceberg.operations.places import EntryPlaces
 from tidemill.iceberg.ports import Also, IcebergStore
 
 

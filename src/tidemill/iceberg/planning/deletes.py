@@ -10,7 +10,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEn
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
-from tidemill.iceberg.planning.manifests import CONTENT_OFFSET, REFERENCED_DATA_FILE, extra_field
+from tidemill.iceberg.planning.v3_manifests import CONTENT_OFFSET, REFERENCED_DATA_FILE, extra_field
 
 # The id of `file_path` in position delete files; their bounds tell which data files they are about.
 PATH_FIELD_ID: Final = 2147483546

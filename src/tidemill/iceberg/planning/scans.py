@@ -37,9 +37,9 @@ from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning.deletes import DeleteFiles
-from tidemill.iceberg.planning.fitting import fitted_filter
-from tidemill.iceberg.planning.manifests import read_manifests
+from tidemill.iceberg.planning.filter_binding import fitted_filter
 from tidemill.iceberg.planning.requests import ScanRequest, pinned
+from tidemill.iceberg.planning.v3_manifests import read_manifests
 
 BATCH: Final = 1000
 """So many tasks are answered at once; plans that are longer are kept for those who ask for the rest."""

@@ -238,8 +238,8 @@ class RunTableFunction:
 class SqlInput:
     """A table as a statement sees it: under a name, with some columns, and of those keys only.
 
-    `key_columns` are those that `__key` is made from, as `tidemill.lance.keys` makes it; without any there is
-    no such column. `keys` are those wanted (as unsigned numbers), None for all.
+    `key_columns` are those that `__key` is made from, as `tidemill.lance.key_hashes` makes it; without any
+    there is no such column. `keys` are those wanted (as unsigned numbers), None for all.
     """
 
     name: str

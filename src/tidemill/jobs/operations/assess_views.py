@@ -28,7 +28,7 @@ from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
 from tidemill.jobs.model.sql import SqlPlan
 from tidemill.jobs.model.stages import FunctionCall, Partition
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.planner.output_cap import capped_plan
+from tidemill.jobs.planner.output_limit import capped_plan
 from tidemill.jobs.planner.refresh import SourceProgress, ViewProgress, plan_refresh
 from tidemill.jobs.planner.sql import plan_sql
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables

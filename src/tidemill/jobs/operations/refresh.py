@@ -19,7 +19,7 @@ from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
 from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.evaluate_views import ViewEvaluator, evaluation_of
 from tidemill.jobs.operations.running import RunningJob
-from tidemill.jobs.planner.output_cap import Trimmed, output_cap, trimmed
+from tidemill.jobs.planner.output_limit import Trimmed, output_cap, trimmed
 from tidemill.jobs.planner.refresh import ViewProgress, covered_after
 from tidemill.jobs.ports import JobStore, JobTransaction, Publisher, SourceTables
 from tidemill.jobs.stage_errors import (

@@ -12,7 +12,7 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
-from tidemill.jobs.model.identity import new_job_id
+from tidemill.jobs.model.job_ids import new_job_id
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     IndexRequest,

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tidemill.catalog.haste import TakesTime, in_haste
 from tidemill.catalog.model.callers import ANONYMOUS_CALLER
+from tidemill.catalog.nonblocking import TakesTime, in_haste
 from tidemill.errors import (
     CommitStateUnknown,
     ErrorCode,

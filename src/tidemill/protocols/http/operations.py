@@ -21,8 +21,8 @@ from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.iceberg.operations.access import IcebergAccess
-from tidemill.iceberg.operations.commits import IcebergCommitOperations
 from tidemill.iceberg.operations.signing import RequestSigning
+from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner

@@ -18,8 +18,8 @@ from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.answers import Answer, json_answer, respond, respond_again
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS, error_body, message_of
+from tidemill.protocols.iceberg.responses import Answer, json_answer, respond, respond_again
 
 HEADER: Final = "Idempotency-Key"
 # `uuid.UUID` would take braces, URNs, missing hyphens and every version.

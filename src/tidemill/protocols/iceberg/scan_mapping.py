@@ -16,15 +16,15 @@ from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning import tokens
 from tidemill.iceberg.planning.deletes import delete_key
-from tidemill.iceberg.planning.manifests import (
+from tidemill.iceberg.planning.requests import ScanRequest, check_snapshots
+from tidemill.iceberg.planning.scans import BATCH, FileTask, Plan
+from tidemill.iceberg.planning.v3_manifests import (
     CONTENT_OFFSET,
     CONTENT_SIZE,
     FIRST_ROW_ID,
     REFERENCED_DATA_FILE,
     extra_field,
 )
-from tidemill.iceberg.planning.requests import ScanRequest, check_snapshots
-from tidemill.iceberg.planning.scans import BATCH, FileTask, Plan
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.responses import without_nulls
 from tidemill.protocols.iceberg.expressions import Filter, Json, filter_json, read_filter

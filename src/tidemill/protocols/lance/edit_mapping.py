@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Any, Final
 
-from tidemill.catalog.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, checked_expression, query_flag

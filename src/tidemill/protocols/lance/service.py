@@ -21,7 +21,7 @@ from tidemill.protocols.lance.routes import (
     schemas,
     secrets,
     snapshots,
-    sql_views,
+    stored_queries,
     tables,
     transactions,
     versions,
@@ -46,7 +46,7 @@ ROUTES: Final = (
     *functions.ROUTES,
     *function_errors.ROUTES,
     *secrets.ROUTES,
-    *sql_views.ROUTES,
+    *stored_queries.ROUTES,
 )
 
 LANCE_SERVICE: Final = Service(prefix=(), routes=tuple(map(announcing, ROUTES)), render_error=render_error)

@@ -8,11 +8,11 @@ from tidemill.protocols.http.app import Service
 from tidemill.protocols.management.errors import render_error
 from tidemill.protocols.management.routes import (
     columns,
+    environments,
     explain,
     functions,
     health,
     jobs,
-    manifests,
     views,
     watch,
 )
@@ -20,7 +20,7 @@ from tidemill.protocols.management.routes import (
 ROUTES: Final = (
     *health.ROUTES,
     *functions.ROUTES,
-    *manifests.ROUTES,
+    *environments.ROUTES,
     *columns.ROUTES,
     *views.ROUTES,
     *explain.ROUTES,

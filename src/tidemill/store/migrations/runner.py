@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, func, insert, select
 
 from tidemill.errors import Unavailable
-from tidemill.store.columns import DatabaseTime
+from tidemill.store.column_types import DatabaseTime
 from tidemill.store.migrations import (
     m0001_initial,
     m0002_transactions,

@@ -59,9 +59,9 @@ from tests.unit.iceberg.planning.lakes import (
 )
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
-from tidemill.iceberg.planning.manifests import FIRST_ROW_ID
 from tidemill.iceberg.planning.requests import NO_SNAPSHOT, ScanRequest
 from tidemill.iceberg.planning.scans import Plan
+from tidemill.iceberg.planning.v3_manifests import FIRST_ROW_ID
 from tidemill.iceberg.table_io import StoredFiles
 from tidemill.storage.local import LocalTableFiles
 

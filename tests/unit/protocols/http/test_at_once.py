@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from tidemill.catalog.haste import may_take_time
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.app import HttpApp, Service
 from tidemill.protocols.http.call import Call, Handler, local_caller

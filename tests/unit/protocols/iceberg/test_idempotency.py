@@ -30,8 +30,8 @@ from tidemill.errors import (
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.answers import COMPRESSED_FROM, Answer, json_answer
 from tidemill.protocols.iceberg.idempotency import Keep, idempotency_key, mutation, resource_of
+from tidemill.protocols.iceberg.responses import COMPRESSED_FROM, Answer, json_answer
 from tidemill.store.engine import SqlStore, open_store
 
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"

@@ -11,10 +11,10 @@ from tidemill.catalog.operations.receipts import Need
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.answers import NO_CONTENT, Answer, committed_table
 from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
 from tidemill.protocols.iceberg.identifiers import table_of
 from tidemill.protocols.iceberg.mapping import change_of, named_changes
+from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, committed_table
 from tidemill.protocols.iceberg.routing import both
 
 

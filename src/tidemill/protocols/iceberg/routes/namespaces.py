@@ -14,10 +14,10 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, read_object
 from tidemill.protocols.http.responses import json_response
-from tidemill.protocols.iceberg.answers import NO_CONTENT, Answer, json_answer
 from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
 from tidemill.protocols.iceberg.identifiers import namespace_of, split_levels
 from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, json_answer
 from tidemill.protocols.iceberg.routing import both
 
 

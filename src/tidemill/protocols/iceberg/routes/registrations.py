@@ -11,10 +11,10 @@ from tidemill.catalog.operations.receipts import Need
 from tidemill.iceberg.model.entries import Registration
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.iceberg.answers import Answer, loaded_table, loaded_view, unregistered_table
 from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
 from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, table_of
 from tidemill.protocols.iceberg.mapping import registration_mode
+from tidemill.protocols.iceberg.responses import Answer, loaded_table, loaded_view, unregistered_table
 from tidemill.protocols.iceberg.routing import both
 
 

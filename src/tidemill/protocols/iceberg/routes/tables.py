@@ -13,18 +13,18 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_flag, read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.answers import (
+from tidemill.protocols.iceberg.etags import snapshots_of
+from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
+from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, table_of
+from tidemill.protocols.iceberg.mapping import new_table, source_and_target
+from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.responses import (
     NO_CONTENT,
     Answer,
     loaded_table,
     respond_loaded,
     staged_table,
 )
-from tidemill.protocols.iceberg.etags import snapshots_of
-from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
-from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, table_of
-from tidemill.protocols.iceberg.mapping import new_table, source_and_target
-from tidemill.protocols.iceberg.paging import page_body, page_of
 from tidemill.protocols.iceberg.routing import both
 
 

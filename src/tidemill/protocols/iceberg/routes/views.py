@@ -12,11 +12,11 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.answers import NO_CONTENT, Answer, loaded_view, respond
 from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
 from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, view_of
 from tidemill.protocols.iceberg.mapping import change_of, new_view, source_and_target
 from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, loaded_view, respond
 from tidemill.protocols.iceberg.routing import both
 
 

@@ -33,8 +33,8 @@ from tidemill.protocols.lance.mapping import (
     table_location,
     table_properties,
 )
-from tidemill.protocols.lance.query_answers import arrow_file_answer
 from tidemill.protocols.lance.query_mapping import explained_query, optional_expression, table_query
+from tidemill.protocols.lance.query_responses import arrow_file_answer
 from tidemill.protocols.lance.requests import table_request
 
 NO_BODY: Final = Fields({})

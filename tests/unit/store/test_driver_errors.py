@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from tidemill.errors import Unavailable
-from tidemill.store.faults import is_foreign_key_violation, translated
+from tidemill.store.driver_errors import is_foreign_key_violation, translated
 
 
 def test_our_own_mistakes_are_not_called_an_outage() -> None:

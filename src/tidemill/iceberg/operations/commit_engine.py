@@ -19,9 +19,9 @@ from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
+from tidemill.iceberg.operations.file_removal import FileRemoval
 from tidemill.iceberg.operations.names import place_taken, refuse_overlap
 from tidemill.iceberg.operations.outcomes import Change, UnsettledCommits, carry_out, have_happened
-from tidemill.iceberg.operations.removals import FileRemoval
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 ATTEMPTS: Final = 40

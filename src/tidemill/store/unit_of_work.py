@@ -8,7 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from tidemill.store.columns import DatabaseTime, from_milliseconds
+from tidemill.store.column_types import DatabaseTime, from_milliseconds
+from tidemill.store.compiled_statements import Prepared
 from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.deferred import (
     DeferredLog,
@@ -28,14 +29,13 @@ from tidemill.store.jobs import SqlJobRepository
 from tidemill.store.leases import SqlJobLeases
 from tidemill.store.ledger import SqlPartLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
-from tidemill.store.prepared import Prepared
 from tidemill.store.purges import SqlPurgeQueue
 from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
-from tidemill.store.transactions import SqlTransactionNotes
+from tidemill.store.transaction_properties import SqlTransactionNotes
 from tidemill.store.versions import SqlVersionRepository
 from tidemill.store.workers import SqlWorkerRegistry
 

@@ -15,10 +15,10 @@ from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.operations import outcomes
-from tidemill.iceberg.operations.committing import Committer, Step
+from tidemill.iceberg.operations.commit_engine import Committer, Step
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
-from tidemill.store.transaction import SqlTransaction
+from tidemill.store.unit_of_work import SqlTransaction
 
 IDENT = table_ident(("t",))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
-from tidemill.store.columns import (
+from tidemill.store.column_types import (
     MAX_BIGINT,
     JsonText,
     MillisecondTime,

@@ -12,9 +12,9 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from tidemill.store.columns import in_milliseconds
-from tidemill.store.faults import translated
-from tidemill.store.transaction import SqlTransaction
+from tidemill.store.column_types import in_milliseconds
+from tidemill.store.driver_errors import translated
+from tidemill.store.unit_of_work import SqlTransaction
 
 MAX_IDLE: Final = 64
 

@@ -11,7 +11,7 @@ from lance.arrow import BFloat16Type
 
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
-from tidemill.lance.data import LanceTableData
+from tidemill.lance.datasets import LanceTableData
 
 Test = Callable[[pa.DataType], bool]
 

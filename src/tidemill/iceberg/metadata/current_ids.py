@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft
 from tidemill.iceberg.metadata.ids import find_by_id
+from tidemill.iceberg.metadata.table_builder import Draft
 
 LAST_ADDED: Final = -1
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.tables import Table, TableVersion
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.catalog.ports import TableData
 
 MAX_FIELDS: Final = 200_000

@@ -11,7 +11,7 @@ from sqlalchemy import ClauseElement, Connection, Dialect, Uuid
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from tidemill.store.faults import as_database_error
+from tidemill.store.driver_errors import as_database_error
 
 MAX_KNOWN_IDS: Final = 16_384
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.iceberg.metadata.documents import TABLE_UUID, add, change, oldest, point, spec, table, written
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.identities import stripped
+from tidemill.iceberg.metadata.table_attributes import stripped
 from tidemill.iceberg.metadata.tables import check_table
 from tidemill.iceberg.model.entries import Document
 

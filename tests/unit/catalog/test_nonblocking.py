@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tidemill.catalog.haste import TakesTime, in_haste, may_take_time
+from tidemill.catalog.nonblocking import TakesTime, in_haste, may_take_time
 
 
 def test_without_haste_everything_may_take_time() -> None:

@@ -12,10 +12,10 @@ from types import TracebackType
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from tidemill.catalog.haste import TakesTime, is_in_haste
+from tidemill.catalog.nonblocking import TakesTime, is_in_haste
 from tidemill.errors import Unavailable
-from tidemill.store.faults import as_database_error, committing, is_busy, translated
-from tidemill.store.transaction import SqlTransaction
+from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
+from tidemill.store.unit_of_work import SqlTransaction
 
 
 class Turns:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.lance.keys import key_array
+from tidemill.lance.key_hashes import key_array
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 TEXTS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
@@ -113,7 +113,7 @@ def test_keys_that_views_have_stored_stay_what_they_are() -> None:
 
 def test_another_process_makes_the_same_keys() -> None:
     script = (
-        "import pyarrow as pa; from tidemill.lance.keys import key_array;"
+        "import pyarrow as pa; from tidemill.lance.key_hashes import key_array;"
         "print(key_array([pa.array(['a', 'b']), pa.array([1, 2])]).tolist())"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

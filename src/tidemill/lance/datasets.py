@@ -15,7 +15,7 @@ from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.lance.namespace import CommittingNamespace, check_bases
+from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
 
 COMMIT_ATTEMPTS: Final = 20
 CONFLICTS: Final = ("Retryable commit conflict", "Too many concurrent writers", "Too much write contention")

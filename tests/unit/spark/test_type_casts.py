@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.spark.fitting import fitted
+from tidemill.spark.type_casts import fitted
 
 LISTS = pa.list_(pa.float32())
 VECTORS = pa.list_(pa.float32(), 2)

@@ -6,9 +6,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.drafts import Draft, numbered
-from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
-from tidemill.iceberg.metadata.shapes import (
+from tidemill.iceberg.metadata.json_fields import (
     find_string,
     get_field,
     get_int,
@@ -17,6 +15,8 @@ from tidemill.iceberg.metadata.shapes import (
     get_strings,
     shown,
 )
+from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
+from tidemill.iceberg.metadata.table_builder import Draft, numbered
 from tidemill.iceberg.model.entries import Document
 
 _KEYS: Final = "encryption-keys"

@@ -15,9 +15,9 @@ from tidemill.iceberg.metadata.requirements import check_table_requirements, is_
 from tidemill.iceberg.metadata.table_updates import checked_updates
 from tidemill.iceberg.metadata.tables import changed_table, dropped_files
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
-from tidemill.iceberg.operations.committing import Committer, Step
+from tidemill.iceberg.operations.commit_engine import Committer, Step
+from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import now_ms, refuse_overlap
-from tidemill.iceberg.operations.places import EntryPlaces
 from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
 
 

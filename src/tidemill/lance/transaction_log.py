@@ -10,7 +10,7 @@ from lance import Transaction as LanceTransaction
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.model.transactions import Transaction, TransactionStatus
 from tidemill.lance.changes import is_compaction_of_indexes
-from tidemill.lance.data import LanceTableData, translated
+from tidemill.lance.datasets import LanceTableData, translated
 
 
 class LanceCommitHistory:

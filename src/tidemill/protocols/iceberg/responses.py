@@ -10,8 +10,8 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from tidemill.catalog.haste import may_take_time
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.nonblocking import may_take_time
 from tidemill.errors import Unavailable
 from tidemill.iceberg.metadata.tables import refs_only
 from tidemill.iceberg.model.entries import Entry, StagedTable
