@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import tidemill
 from tests.object_store import ObjectStore, running_object_store
@@ -18,6 +19,9 @@ from tests.operations import driven_by
 
 # Lance reads this when it is imported, which nothing has done yet.
 os.environ.setdefault("LANCE_LOG", "error")
+# No test fails because the machine is busy.
+settings.register_profile("tidemill", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("tidemill")
 SERVE = [sys.executable, "-m", "tidemill", "serve", "--port", "0", "--exit-with-stdin"]
 # Short enough for tests that kill a worker to see the job taken over.
 LEASE = {
