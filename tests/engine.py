@@ -55,7 +55,7 @@ from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
-from tidemill.server.bootstrap import build_operations, open_lake
+from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.spark.executor import allowed_skips, check_skips, joined
 from tidemill.spark.kernels import compute_pieces, fill_fragments
@@ -157,7 +157,7 @@ class Engine:
         self, root: Path, executor: StageExecutor | None = None, database_url: str | None = None
     ) -> None:
         self.settings = load_settings(root=root, database_url=database_url)
-        self.lake = open_lake(self.settings)
+        self.lake = open_adapters(self.settings)
         self.operations = build_operations(self.lake, AbsentWorker(), lambda: None)
         self.executor = executor or InlineStageExecutor(f"{self.settings.job_files}/stages")
         self.publisher = MortalPublisher(LancePublisher(self.lake.versions, self.lake.data))

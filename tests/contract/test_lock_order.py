@@ -32,7 +32,7 @@ from tidemill.iceberg.model.entries import Change, NewTable, Purge
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import ComputedColumn, subject_of
 from tidemill.jobs.model.jobs import Job
-from tidemill.server.bootstrap import build_operations, open_lake
+from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.store.engine import SqlStore, open_store
 
@@ -61,7 +61,7 @@ class Storm:
     """Random operations of both protocols and of workers over a few names."""
 
     def __init__(self, database: str, root: Path, seed: int) -> None:
-        self._lake = open_lake(load_settings(root=root, database_url=database))
+        self._lake = open_adapters(load_settings(root=root, database_url=database))
         self._operations = build_operations(self._lake, AbsentWorker(), lambda: None)
         self._seed = seed
         self.counts: Counter[str] = Counter()

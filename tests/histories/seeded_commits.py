@@ -21,7 +21,7 @@ from tidemill.iceberg.operations import commit_engine, outcomes
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.iceberg import idempotency
-from tidemill.server.bootstrap import build_operations, open_lake
+from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.health import WorkerState
 from tidemill.server.settings import load_settings
 from tidemill.store import driver_errors
@@ -105,7 +105,7 @@ class Commits:
     @contextmanager
     def _served(self) -> Iterator[TestClient]:
         settings = load_settings(root=self._root, database_url=database_file(self._root))
-        lake = open_lake(settings)
+        lake = open_adapters(settings)
         app = create_app(build_operations(lake, NoWorkers(), lambda: None), Limits())
         with TestClient(app, raise_server_exceptions=False) as http:
             yield http

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from tests.iceberg_requests import new_key, new_table, new_view, with_properties, with_version
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
-from tidemill.server.bootstrap import build_operations, open_lake
+from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.health import WorkerState
 from tidemill.server.settings import load_settings
 
@@ -41,7 +41,7 @@ class NoWorkers:
 @contextmanager
 def catalog() -> Iterator[TestClient]:
     with TemporaryDirectory() as root:
-        lake = open_lake(load_settings(root=Path(root), database_url="sqlite://"))
+        lake = open_adapters(load_settings(root=Path(root), database_url="sqlite://"))
         app = create_app(build_operations(lake, NoWorkers(), lambda: None), Limits())
         with TestClient(app, raise_server_exceptions=False) as http:
             for namespace in NAMES:

@@ -1,4 +1,9 @@
-"""Lets a caller that cannot wait try an operation first: whatever may take long refuses to begin."""
+"""Lets a thread that must not block try an operation first.
+
+The HTTP server runs quick handlers on its event loop inside `nonblocking()`. Whatever may block calls
+`may_block()` first, which raises `WouldBlock` there and does nothing elsewhere. The server then runs the same
+handler again in a thread, so everything before a call of `may_block()` has to be repeatable. See decision 13.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +12,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class TakesTime(Exception):
-    """Not an error: the same operation has to be run again where it may wait."""
+class WouldBlock(Exception):
+    """Not an error: the operation has to run again in a thread that may block."""
 
 
 class _Thread(threading.local):
-    is_in_haste = False
+    is_nonblocking = False
 
 
 _thread = _Thread()
 
 
 @contextmanager
-def in_haste() -> Iterator[None]:
-    """For this thread and this block: what would wait for others or for much data raises TakesTime."""
-    _thread.is_in_haste = True
+def nonblocking() -> Iterator[None]:
+    """Marks this thread for the block: `may_block()` raises in it."""
+    _thread.is_nonblocking = True
     try:
         yield
     finally:
-        _thread.is_in_haste = False
+        _thread.is_nonblocking = False
 
 
-def is_in_haste() -> bool:
-    return _thread.is_in_haste
+def is_nonblocking() -> bool:
+    return _thread.is_nonblocking
 
 
-def may_take_time() -> None:
-    """Called before anything that may take long, and before it has had an effect that is not repeatable."""
-    if _thread.is_in_haste:
-        raise TakesTime
+def may_block() -> None:
+    """Called before anything that may take long; raises WouldBlock in a thread that must not block."""
+    if _thread.is_nonblocking:
+        raise WouldBlock

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from tidemill.catalog.model.callers import Caller, Permission, Reach
+from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -213,7 +213,7 @@ class Cipher(Protocol):
     def open(self, sealed: bytes) -> bytes: ...
 
 
-class TransactionNotes(Protocol):
+class TransactionProperties(Protocol):
     """Properties that callers put on transactions."""
 
     def get(self, key: str) -> Mapping[str, str]: ...
@@ -246,7 +246,7 @@ class CatalogTransaction(Protocol):
     @property
     def functions(self) -> FunctionRepository: ...
     @property
-    def notes(self) -> TransactionNotes: ...
+    def notes(self) -> TransactionProperties: ...
     @property
     def secrets(self) -> SecretRepository: ...
     @property
@@ -338,7 +338,7 @@ class TableFiles(Protocol):
     def remove_table(self, location: str) -> None:
         """Removes all files of a table; refuses locations outside the warehouse."""
 
-    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
+    def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
         """Storage options with which a client can open the table; secret, never to be logged."""
 
 
@@ -377,14 +377,16 @@ It runs in the transaction that reserves the number, over `CatalogTransaction.de
 class TableData(Protocol):
     """Rows of Lance tables. Every write is a version committed through the catalog."""
 
-    def create(self, table: Table, rows: pa.RecordBatchReader, also: TransactionEffect) -> WriteResult:
-        """Writes version 1; `also` runs in the transaction of that version, before its row."""
+    def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
+        """Writes version 1; `on_commit` runs in the transaction of that version, before its row."""
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult: ...
 
     def schema(self, table: Table, version: int | None) -> pa.Schema: ...
 
-    def add_empty_columns(self, table: Table, fields: Sequence[pa.Field], also: TransactionEffect) -> int:
+    def add_empty_columns(
+        self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
+    ) -> int:
         """Adds all-null columns (metadata only) and returns the new version."""
 
 
@@ -424,7 +426,7 @@ class TableEdits(Protocol):
 
     def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult: ...
 
-    def update(self, table: Table, update: RowUpdate, also: TransactionEffect) -> EditResult:
-        """`also` runs in the transaction of the version, unless no row is changed."""
+    def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
+        """`on_commit` runs in the transaction of the version, unless no row is changed."""
 
     def delete(self, table: Table, predicate: str) -> EditResult: ...

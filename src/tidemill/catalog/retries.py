@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Deadlock, Unavailable
 
@@ -54,7 +54,7 @@ def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], Res
         return retry_deadlocks(run)
     except CommitStateUnknown as error:
         unknown = error
-    may_take_time()
+    may_block()
     for pause in PAUSES_SECONDS:
         time.sleep(pause)
         with suppress(Unavailable):

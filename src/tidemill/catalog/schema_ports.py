@@ -23,10 +23,10 @@ class TableSchemas(Protocol):
     def add_empty_columns(self, table: Table, fields: pa.Schema) -> int: ...
 
     def alter_columns(
-        self, table: Table, alterations: Sequence[ColumnAlteration], also: TransactionEffect
+        self, table: Table, alterations: Sequence[ColumnAlteration], on_commit: TransactionEffect
     ) -> int: ...
 
-    def drop_columns(self, table: Table, paths: Sequence[str], also: TransactionEffect) -> int: ...
+    def drop_columns(self, table: Table, paths: Sequence[str], on_commit: TransactionEffect) -> int: ...
 
     def update_field_metadata(
         self, table: Table, updates: Sequence[FieldMetadataUpdate]
@@ -49,7 +49,7 @@ class TableIndexes(Protocol):
         for what could not be built."""
 
     def build(
-        self, table: Table, definition: IndexDefinition, also: TransactionEffect, watch: BuildWatch
+        self, table: Table, definition: IndexDefinition, on_commit: TransactionEffect, watch: BuildWatch
     ) -> int:
         """Builds and commits; raises TableIndexAlreadyExists unless the definition is a replacement."""
 

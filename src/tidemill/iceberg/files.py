@@ -66,7 +66,7 @@ class MetadataFiles:
 
     def directory_of(self, metadata: Document) -> str:
         """The place of the directory that its files are written to."""
-        return self.place_of(_directory(metadata))
+        return self.resolve(_directory(metadata))
 
     def read(self, location: str) -> bytes:
         """The JSON object in a file, compressed or not; raises MetadataFileNotFound, InvalidMetadata."""
@@ -96,7 +96,7 @@ class MetadataFiles:
         with suppress(IsADirectoryError, NotADirectoryError):
             self._files.remove(key)
 
-    def place_of(self, location: str) -> str:
+    def resolve(self, location: str) -> str:
         """The one way to write this location; raises InvalidInput when nothing of ours may lie there."""
         place = _settled(location)
         with _usable(location):
@@ -109,7 +109,7 @@ class MetadataFiles:
 
     def make_directories(self, location: str) -> None:
         """There are clients that write data and metadata only where directories for them exist."""
-        self.place_of(location)
+        self.resolve(location)
         for name in DIRECTORIES:
             directory = f"{location.rstrip('/')}/{name}"
             key = self._key(directory)
@@ -117,7 +117,7 @@ class MetadataFiles:
                 self._files.make_directory(key)
 
     def _key(self, location: str) -> str:
-        return self._files.key_of(self.place_of(location))
+        return self._files.key_of(self.resolve(location))
 
 
 def _directory(metadata: Document) -> str:

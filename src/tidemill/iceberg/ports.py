@@ -82,7 +82,7 @@ class IcebergStore(Protocol):
         """For what only reads: every statement sees all that was committed before it; none can write."""
 
 
-Also: TypeAlias = Callable[[CatalogTransaction, Result_contra], None]
+OnCommit: TypeAlias = Callable[[CatalogTransaction, Result_contra], None]
 """Work that has to happen in the very transaction of a mutation, before anything else in it; gets its result.
 
 It raises ReceiptExists when the request was carried out already; the mutation is then undone.

@@ -40,7 +40,7 @@ class ManifestReachableFiles:
         yield from manifests
         yield from lists
 
-    def place_of(self, location: str) -> str:
+    def resolve(self, location: str) -> str:
         return literal_place(location)
 
     def remove(self, location: str) -> None:

@@ -288,7 +288,7 @@ class ColumnTypes(Protocol):
 
 
 class Publisher(Protocol):
-    """Makes finished work visible, each call as one commit with `also` in its database transaction.
+    """Makes finished work visible, each call as one commit with `on_commit` in its database transaction.
 
     Conflicts with other writers are resolved inside: what is returned has happened.
     """
@@ -298,15 +298,15 @@ class Publisher(Protocol):
         table: Table,
         columns: Sequence[str],
         files: Sequence[ColumnFile],
-        also: Callable[[Sequence[ColumnFile]], TransactionEffect],
+        on_commit: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
-        """Puts the files that still fit their fragment in place; `also` is told which those are.
+        """Puts the files that still fit their fragment in place; `on_commit` is told which those are.
 
         Raises TableColumnNotFound when one of the columns is no longer there.
         """
 
     def update_view(
-        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, also: TransactionEffect
+        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, on_commit: TransactionEffect
     ) -> int:
         """Adds the fragments and removes these rows, those moved among them.
 

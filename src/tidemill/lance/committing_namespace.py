@@ -42,11 +42,11 @@ class CommittingNamespace(LanceNamespace):
     """
 
     def __init__(
-        self, versions: VersionOperations, table: Table, also: TransactionEffect | None = None
+        self, versions: VersionOperations, table: Table, on_commit: TransactionEffect | None = None
     ) -> None:
         self._versions = versions
         self._table = table
-        self._also = also
+        self._on_commit = on_commit
         self.failure: TidemillError | None = None
         self.lost_race = False
 
@@ -94,7 +94,7 @@ class CommittingNamespace(LanceNamespace):
         )
         self.lost_race = False
         try:
-            version = self._versions.commit(self._asked(fields), entry, self._also)
+            version = self._versions.commit(self._asked(fields), entry, self._on_commit)
         except TableVersionAlreadyExists as error:
             self.lost_race = True
             raise ConcurrentModificationError(str(error)) from error

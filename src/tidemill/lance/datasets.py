@@ -32,12 +32,12 @@ class LanceTableData:
         self._versions = versions
         self._session = lance.Session()  # type: ignore[attr-defined]  # missing in pylance's stubs
 
-    def create(self, table: Table, rows: pa.RecordBatchReader, also: TransactionEffect) -> WriteResult:
+    def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
         def first(tx: CatalogTransaction, version: int) -> None:
             # Lance would go on and write over what another creator has just made.
             if version != 1:
                 raise TableAlreadyExists(table.ident)
-            also(tx, version)
+            on_commit(tx, version)
 
         namespace = CommittingNamespace(self._versions, table, first)
         with translated(table.ident, namespace):
@@ -69,7 +69,9 @@ class LanceTableData:
     def schema(self, table: Table, version: int | None) -> pa.Schema:
         return self.open(table, version).schema
 
-    def add_empty_columns(self, table: Table, fields: Sequence[pa.Field], also: TransactionEffect) -> int:
+    def add_empty_columns(
+        self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
+    ) -> int:
         def write(namespace: CommittingNamespace) -> int:
             dataset = namespace.open()
             for field in fields:
@@ -78,20 +80,20 @@ class LanceTableData:
             dataset.add_columns(pa.schema(fields))
             return int(dataset.version)
 
-        return self.commit(table, write, also)
+        return self.commit(table, write, on_commit)
 
     def commit(
         self,
         table: Table,
         write: Callable[[CommittingNamespace], Written],
-        also: TransactionEffect | None = None,
+        on_commit: TransactionEffect | None = None,
         *,
         field: str = "request",
         attempts: int = COMMIT_ATTEMPTS,
     ) -> Written:
         """Does a write, and does it again on the newest version where another writer was in its way."""
         for attempt in range(1, attempts + 1):
-            namespace = CommittingNamespace(self._versions, table, also)
+            namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field):
                 try:
                     return write(namespace)

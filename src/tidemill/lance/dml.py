@@ -59,7 +59,7 @@ class LanceTableEdits:
 
         return self._data.commit(table, _opened(edit), attempts=1)
 
-    def update(self, table: Table, update: RowUpdate, also: TransactionEffect) -> EditResult:
+    def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
         for path, expression in update.values.items():
             check_filter(expression, f"updates.{path}"[:200])
         if update.predicate is not None:
@@ -75,7 +75,7 @@ class LanceTableEdits:
             )
             return EditResult(int(dataset.version), updated=done["num_rows_updated"])
 
-        return self._data.commit(table, _opened(edit), also, field="updates", attempts=1)
+        return self._data.commit(table, _opened(edit), on_commit, field="updates", attempts=1)
 
     def delete(self, table: Table, predicate: str) -> EditResult:
         check_filter(predicate, "predicate")

@@ -27,7 +27,7 @@ REHEARSED_AS: Final[Mapping[IndexType, IndexType]] = {
 PYLANCE_NAMES: Final[Mapping[str, str]] = {"max_iterations": "max_iters", "distance_type": "metric"}
 
 
-def rehearse(definition: IndexDefinition, field: pa.Field) -> None:
+def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
     """Builds the index on rows of the column's type in memory; raises what Lance raises when it cannot."""
     if definition.index_type.is_vector:
         _check_vector_parameters(definition, field)

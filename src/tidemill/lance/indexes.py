@@ -27,7 +27,7 @@ from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.conflicts import is_conflict, pause
 from tidemill.lance.datasets import LanceTableData, translated
-from tidemill.lance.index_validation import create_index, needed_rows, rehearse
+from tidemill.lance.index_validation import create_index, needed_rows, validate_definition
 
 if TYPE_CHECKING:
     # The name is in pylance's stubs only.
@@ -56,7 +56,7 @@ class LanceTableIndexes:
         dataset = self._data.open(table, None)
         path, field = _column(table.ident, dataset.schema, definition)
         with _blamed_on_request():
-            rehearse(definition, field)
+            validate_definition(definition, field)
         needed, rows = needed_rows(definition), dataset.count_rows()
         if rows < needed:
             raise _too_few_rows(definition, needed, rows)
@@ -65,10 +65,10 @@ class LanceTableIndexes:
         return replace(definition, column=path)
 
     def build(
-        self, table: Table, definition: IndexDefinition, also: TransactionEffect, watch: BuildWatch
+        self, table: Table, definition: IndexDefinition, on_commit: TransactionEffect, watch: BuildWatch
     ) -> int:
         for attempt in range(ATTEMPTS):
-            namespace = CommittingNamespace(self._versions, table, also)
+            namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, "index"), _blamed_on_request():
                 dataset = namespace.open()
                 self._check_buildable(table, dataset, definition)

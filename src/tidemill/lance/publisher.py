@@ -42,7 +42,7 @@ class LancePublisher:
         table: Table,
         columns: Sequence[str],
         files: Sequence[ColumnFile],
-        also: Callable[[Sequence[ColumnFile]], TransactionEffect],
+        on_commit: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(table, None)
@@ -55,14 +55,14 @@ class LancePublisher:
             operation = LanceOperation.DataReplacement(
                 [LanceOperation.DataReplacementGroup(f.fragment_id, DataFile(**f.description)) for f in kept]
             )
-            version = self._try(table, dataset, operation, also(kept))
+            version = self._try(table, dataset, operation, on_commit(kept))
             if version is not None:
                 return Published(version, kept, orphans)
             pause(attempt)
         raise _too_busy(table)
 
     def update_view(
-        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, also: TransactionEffect
+        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, on_commit: TransactionEffect
     ) -> int:
         new = [FragmentMetadata.from_json(text) for text in written.fragments]
         for attempt in range(ATTEMPTS):
@@ -72,7 +72,7 @@ class LancePublisher:
             operation = LanceOperation.Update(
                 removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new
             )
-            version = self._try(view, dataset, operation, also)
+            version = self._try(view, dataset, operation, on_commit)
             if version is not None:
                 return version
             pause(attempt)
@@ -83,10 +83,10 @@ class LancePublisher:
         table: Table,
         dataset: LanceDataset,
         operation: LanceOperation.BaseOperation,
-        also: TransactionEffect,
+        on_commit: TransactionEffect,
     ) -> int | None:
         """One attempt; None when another writer came first and it has to be built anew."""
-        namespace = CommittingNamespace(self._versions, table, also)
+        namespace = CommittingNamespace(self._versions, table, on_commit)
         with translated(table.ident, namespace):
             try:
                 committed = LanceDataset.commit(

@@ -53,22 +53,22 @@ class LanceTableSchemas:
         return int(self._change(table, add, "new_columns").version)
 
     def alter_columns(
-        self, table: Table, alterations: Sequence[ColumnAlteration], also: TransactionEffect
+        self, table: Table, alterations: Sequence[ColumnAlteration], on_commit: TransactionEffect
     ) -> int:
         def alter(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
             changes = _alterations(table.ident, dataset.schema, alterations)
             dataset.alter_columns(*changes)  # type: ignore[arg-type]  # pylance's hint is of the whole tuple
             return dataset
 
-        return int(self._change(table, alter, "alterations", also).version)
+        return int(self._change(table, alter, "alterations", on_commit).version)
 
-    def drop_columns(self, table: Table, paths: Sequence[str], also: TransactionEffect) -> int:
+    def drop_columns(self, table: Table, paths: Sequence[str], on_commit: TransactionEffect) -> int:
         def drop(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
             found = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
             dataset.drop_columns(list(dict.fromkeys(found)))
             return dataset
 
-        return int(self._change(table, drop, "columns", also).version)
+        return int(self._change(table, drop, "columns", on_commit).version)
 
     def update_field_metadata(self, table: Table, updates: Sequence[FieldMetadataUpdate]) -> UpdatedFields:
         """Lance's own call cannot merge into one field and replace another's in the same commit."""
@@ -96,11 +96,11 @@ class LanceTableSchemas:
         return UpdatedFields(int(changed.version), fields)
 
     def _change(
-        self, table: Table, change: Change, field: str, also: TransactionEffect | None = None
+        self, table: Table, change: Change, field: str, on_commit: TransactionEffect | None = None
     ) -> LanceDataset:
         """Builds the change on the newest version, again and again until no other writer comes first."""
         for attempt in range(ATTEMPTS):
-            namespace = CommittingNamespace(self._versions, table, also)
+            namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field), _blamed_on(field):
                 dataset = namespace.open()
                 try:

@@ -59,7 +59,7 @@ from tidemill.store.engine import SqlStore, open_store
 
 
 @dataclass(frozen=True)
-class Lake:
+class Adapters:
     """The adapters that server and worker share."""
 
     store: SqlStore
@@ -78,7 +78,7 @@ class Lake:
     idempotency_lifetime: timedelta
 
 
-def open_lake(settings: ServerSettings, authorizer: Authorizer | None = None) -> Lake:
+def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None) -> Adapters:
     """Callers are judged by the grants of the settings, unless another judge is given."""
     settings.root.mkdir(parents=True, exist_ok=True)
     store = open_store(settings.database)
@@ -87,7 +87,7 @@ def open_lake(settings: ServerSettings, authorizer: Authorizer | None = None) ->
     versions = VersionOperations(store, authorizer, files, check_staged)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
-    return Lake(
+    return Adapters(
         store=store,
         files=files,
         versions=versions,
@@ -111,68 +111,76 @@ def _authorizer(settings: ServerSettings) -> Authorizer:
     return GrantAuthorizer({name: client.permissions() for name, client in settings.clients.items()})
 
 
-def build_jobs(lake: Lake, bell: Callable[[], None]) -> JobOperations:
+def build_jobs(adapters: Adapters, wake_worker: Callable[[], None]) -> JobOperations:
     return JobOperations(
-        lake.store,
-        lake.authorizer,
-        lake.versions,
-        lake.sources,
-        lake.assessor,
-        lake.view_assessor,
-        lake.clusters,
-        bell,
+        adapters.store,
+        adapters.authorizer,
+        adapters.versions,
+        adapters.sources,
+        adapters.assessor,
+        adapters.view_assessor,
+        adapters.clusters,
+        wake_worker,
     )
 
 
-def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None]) -> Operations:
-    """`bell` is rung when a job has been submitted."""
-    store, authorizer = lake.store, lake.authorizer
-    jobs = build_jobs(lake, bell)
-    refs = LanceTableRefs(lake.versions)
-    references = RefOperations(store, authorizer, lake.versions, refs)
-    snapshots = LanceTableSnapshots(lake.versions, lake.data)
-    types = LanceColumnTypes(lake.data)
-    columns = ColumnOperations(store, authorizer, lake.files, lake.data, lake.sources, types)
-    iceberg = build_iceberg(store, lake.files, authorizer, lake.signer)
+def build_operations(
+    adapters: Adapters, worker: WorkerLiveness, wake_worker: Callable[[], None]
+) -> Operations:
+    """`wake_worker` is called when a job has been submitted."""
+    store, authorizer = adapters.store, adapters.authorizer
+    jobs = build_jobs(adapters, wake_worker)
+    refs = LanceTableRefs(adapters.versions)
+    references = RefOperations(store, authorizer, adapters.versions, refs)
+    snapshots = LanceTableSnapshots(adapters.versions, adapters.data)
+    types = LanceColumnTypes(adapters.data)
+    columns = ColumnOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, types)
+    iceberg = build_iceberg(store, adapters.files, authorizer, adapters.signer)
     return Operations(
-        namespaces=NamespaceOperations(store, authorizer, lake.files),
+        namespaces=NamespaceOperations(store, authorizer, adapters.files),
         tables=TableOperations(
-            store, authorizer, lake.files, lake.data, snapshots, lake.versions, references
+            store, authorizer, adapters.files, adapters.data, snapshots, adapters.versions, references
         ),
-        registrations=RegistrationOperations(store, authorizer, lake.files, check_staged, lake.versions),
-        snapshots=SnapshotOperations(authorizer, lake.versions, snapshots),
+        registrations=RegistrationOperations(
+            store, authorizer, adapters.files, check_staged, adapters.versions
+        ),
+        snapshots=SnapshotOperations(authorizer, adapters.versions, snapshots),
         rows=RowOperations(
             store,
             authorizer,
-            lake.data,
-            LanceTableQueries(lake.data),
-            LanceTableEdits(lake.data),
-            lake.versions,
+            adapters.data,
+            LanceTableQueries(adapters.data),
+            LanceTableEdits(adapters.data),
+            adapters.versions,
         ),
-        versions=lake.versions,
+        versions=adapters.versions,
         refs=references,
-        batches=BatchOperations(store, authorizer, lake.files, lake.versions, refs),
+        batches=BatchOperations(store, authorizer, adapters.files, adapters.versions, refs),
         functions=FunctionOperations(store, authorizer),
-        schemas=SchemaOperations(authorizer, lake.versions, LanceTableSchemas(lake.versions), columns),
+        schemas=SchemaOperations(
+            authorizer, adapters.versions, LanceTableSchemas(adapters.versions), columns
+        ),
         indexes=IndexOperations(
-            store, authorizer, lake.versions, LanceTableIndexes(lake.versions, lake.data), jobs
+            store, authorizer, adapters.versions, LanceTableIndexes(adapters.versions, adapters.data), jobs
         ),
         transactions=TransactionOperations(
             store,
             authorizer,
-            lake.versions,
-            LanceCommitHistory(lake.data),
+            adapters.versions,
+            LanceCommitHistory(adapters.data),
             JobTransactions(store, authorizer),
         ),
         columns=columns,
-        views=ViewOperations(store, authorizer, lake.files, lake.data, lake.sources, jobs),
+        views=ViewOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, jobs),
         jobs=jobs,
-        secrets=SecretOperations(store, authorizer, lake.cipher),
-        stored_queries=StoredQueryOperations(store, authorizer, lake.files),
-        explain=Explainer(store, authorizer, lake.versions, lake.assessor, lake.view_assessor, lake.clusters),
-        provenance=ColumnProvenance(store, authorizer, lake.versions, lake.assessor),
-        lineage=Lineage(store, authorizer, lake.versions, lake.sources),
-        view_status=ViewStatusOperations(store, authorizer, lake.versions, lake.view_assessor),
+        secrets=SecretOperations(store, authorizer, adapters.cipher),
+        stored_queries=StoredQueryOperations(store, authorizer, adapters.files),
+        explain=Explainer(
+            store, authorizer, adapters.versions, adapters.assessor, adapters.view_assessor, adapters.clusters
+        ),
+        provenance=ColumnProvenance(store, authorizer, adapters.versions, adapters.assessor),
+        lineage=Lineage(store, authorizer, adapters.versions, adapters.sources),
+        view_status=ViewStatusOperations(store, authorizer, adapters.versions, adapters.view_assessor),
         environments=EnvironmentOperations(store, authorizer),
         iceberg_tables=iceberg.tables,
         iceberg_commits=iceberg.commits,
@@ -180,8 +188,8 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
         iceberg_access=iceberg.access,
         iceberg_signing=iceberg.signing,
         scan_planner=iceberg.planner,
-        receipts=ReceiptOperations(store, authorizer, lake.idempotency_lifetime),
-        warehouse_name=lake.warehouse_name,
-        health=ServerHealth(store, lake.files, worker),
-        tokens=lake.authentication,
+        receipts=ReceiptOperations(store, authorizer, adapters.idempotency_lifetime),
+        warehouse_name=adapters.warehouse_name,
+        health=ServerHealth(store, adapters.files, worker),
+        tokens=adapters.authentication,
     )

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
-from tidemill.server.bootstrap import Lake, build_operations, open_lake
+from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
 from tidemill.server.coalesced_writes import JoiningProtocol
 from tidemill.server.health import WorkerState
 from tidemill.server.logs import configure_logs
@@ -44,15 +44,17 @@ def serve(settings: ServerSettings) -> None:
     configure_logs(settings.log_level)
     if settings.host not in LOOPBACK and not settings.clients:
         raise InvalidInput("host", f"{settings.host} is not a loopback address; others need 'clients'")
-    lake = open_lake(settings)
-    if settings.processes > 1 and not lake.store.is_shared:
+    adapters = open_adapters(settings)
+    if settings.processes > 1 and not adapters.store.is_shared:
         raise InvalidInput("processes", "have to share a database; one in memory is for one process")
-    workers = Workers(lake, _workers(settings) if settings.with_worker else ())
+    workers = Workers(adapters, _workers(settings) if settings.with_worker else ())
     listener = _listener(settings)
     children = [*workers.children, *(_sibling(settings, listener) for _ in range(settings.processes - 1))]
-    limits = Limits(tries_at_once=lake.store.is_local and isinstance(lake.files, LocalTableFiles))
-    operations = build_operations(lake, workers, workers.wake)
-    app = create_app(operations, limits, lake.authentication.caller_of)
+    limits = Limits(
+        runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles)
+    )
+    operations = build_operations(adapters, workers, workers.wake)
+    app = create_app(operations, limits, adapters.authentication.caller_of)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
@@ -68,7 +70,7 @@ def serve(settings: ServerSettings) -> None:
             child.stop()
         if is_first:
             _withdraw(settings)
-        lake.store.close()
+        adapters.store.close()
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
@@ -155,8 +157,8 @@ class ChildProcess:
 class Workers:
     """Workers by the rows they leave: those of this server and those on other machines."""
 
-    def __init__(self, lake: Lake, children: Sequence[ChildProcess]) -> None:
-        self._lake = lake
+    def __init__(self, adapters: Adapters, children: Sequence[ChildProcess]) -> None:
+        self._adapters = adapters
         self.children = tuple(children)
 
     def wake(self) -> None:
@@ -165,7 +167,7 @@ class Workers:
             child.wake()
 
     def state(self) -> WorkerState:
-        with self._lake.store.transaction() as tx:
+        with self._adapters.store.transaction() as tx:
             last = tx.workers.last_seen_at()
             is_recent = last is not None and tx.now() - last <= WORKER_SILENCE
         if is_recent:

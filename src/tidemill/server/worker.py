@@ -39,7 +39,7 @@ from tidemill.jobs.operations.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
-from tidemill.server.bootstrap import Lake, build_jobs, open_lake
+from tidemill.server.bootstrap import Adapters, build_jobs, open_adapters
 from tidemill.server.grants import AllowEverything
 from tidemill.server.iceberg import build_purger
 from tidemill.server.logs import configure_logs
@@ -66,12 +66,12 @@ def work(settings: ServerSettings) -> None:
     target = settings.spark_target(settings.cluster)
     # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
     os.environ["PYSPARK_PYTHON"] = target.config.get("spark.pyspark.python", sys.executable)
-    is_stopping, bell = Event(), Event()
+    is_stopping, wakeup = Event(), Event()
     worker: JobWorker | None = None
 
     def stop() -> None:
         is_stopping.set()
-        bell.set()
+        wakeup.set()
         if worker is None:
             # Still starting: there is no job to give back, and Spark ends with this process.
             os._exit(0)
@@ -80,43 +80,50 @@ def work(settings: ServerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
     if settings.exit_with_stdin:
-        stop_with_stdin(stop, bell.set)
-    lake = open_lake(settings, AllowEverything())
+        stop_with_stdin(stop, wakeup.set)
+    adapters = open_adapters(settings, AllowEverything())
     owner = f"{socket.gethostname()}:{os.getpid()}"
     cluster = open_cluster(target)
     cluster.warm_up()
     prepare_functions(cluster, settings.function_host())
-    worker = build_worker(lake, settings, cluster, owner)
-    Thread(target=_show_life, args=(lake, owner, is_stopping), name="liveness", daemon=True).start()
-    Thread(target=_tend, args=(lake, settings, bell, is_stopping), name="tending", daemon=True).start()
+    worker = build_worker(adapters, settings, cluster, owner)
+    Thread(target=_show_life, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
+    maintenance = (adapters, settings, wakeup, is_stopping)
+    Thread(target=_run_maintenance, args=maintenance, name="maintenance", daemon=True).start()
     log.info("worker ready", owner=owner, cluster=settings.cluster, master=target.master)
     try:
         while not is_stopping.is_set():
-            bell.clear()
+            wakeup.clear()
             if not _run_one(worker, cluster):
-                bell.wait(settings.job_poll_seconds)
+                wakeup.wait(settings.job_poll_seconds)
     finally:
-        lake.store.close()
+        adapters.store.close()
     cluster.stop()
 
 
-def build_worker(lake: Lake, settings: ServerSettings, cluster: SparkCluster, owner: str) -> JobWorker:
+def build_worker(
+    adapters: Adapters, settings: ServerSettings, cluster: SparkCluster, owner: str
+) -> JobWorker:
     executor = SparkStageExecutor(cluster, f"{settings.job_files}/stages", settings.function_host())
-    publisher = LancePublisher(lake.versions, lake.data)
-    checkpoints = _checkpoints(lake, settings)
-    evaluator = ViewEvaluator(lake.view_assessor, executor, lake.clusters)
+    publisher = LancePublisher(adapters.versions, adapters.data)
+    checkpoints = _checkpoints(adapters, settings)
+    evaluator = ViewEvaluator(adapters.view_assessor, executor, adapters.clusters)
     return JobWorker(
-        lake.store,
+        adapters.store,
         owner,
         settings.lease_policy(),
         {
             BackfillRequest: BackfillRunner(
-                lake.store, lake.assessor, executor, publisher, checkpoints, lake.clusters
+                adapters.store, adapters.assessor, executor, publisher, checkpoints, adapters.clusters
             ),
-            PreviewRequest: PreviewRunner(lake.assessor, lake.sources, executor, checkpoints),
-            RefreshRequest: RefreshRunner(lake.store, lake.view_assessor, lake.sources, evaluator, publisher),
-            VerifyRequest: VerifyRunner(lake.view_assessor, lake.sources, evaluator),
-            IndexRequest: IndexRunner(lake.store, lake.versions, LanceTableIndexes(lake.versions, lake.data)),
+            PreviewRequest: PreviewRunner(adapters.assessor, adapters.sources, executor, checkpoints),
+            RefreshRequest: RefreshRunner(
+                adapters.store, adapters.view_assessor, adapters.sources, evaluator, publisher
+            ),
+            VerifyRequest: VerifyRunner(adapters.view_assessor, adapters.sources, evaluator),
+            IndexRequest: IndexRunner(
+                adapters.store, adapters.versions, LanceTableIndexes(adapters.versions, adapters.data)
+            ),
         },
         settings.cluster,
     )
@@ -148,10 +155,10 @@ def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
     log.info("job ended", job=job.job_id)
 
 
-def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
+def _show_life(adapters: Adapters, owner: str, is_stopping: Event) -> None:
     while True:
         try:
-            with lake.store.transaction() as tx:
+            with adapters.store.transaction() as tx:
                 tx.workers.beat(owner)
         except Unavailable as error:
             log.warning("the database does not answer", error=str(error))
@@ -160,7 +167,7 @@ def _show_life(lake: Lake, owner: str, is_stopping: Event) -> None:
 
 
 @dataclass
-class Duty:
+class MaintenanceTask:
     """Something to be done again and again, so many seconds apart."""
 
     name: str
@@ -174,39 +181,43 @@ class Duty:
         try:
             self.do()
         except (TidemillError, OSError) as error:
-            log.warning("could not tend", to=self.name, error=str(error))
+            log.warning("maintenance task is waiting", task=self.name, error=str(error))
         except Exception:
             # The other duties are not to blame, and this one may go well next time.
-            log.exception("failed to tend", to=self.name)
+            log.exception("maintenance task failed", task=self.name)
         self.due_at = monotonic() + self.seconds
 
 
-def _tend(lake: Lake, settings: ServerSettings, bell: Event, is_stopping: Event) -> None:
+def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event, is_stopping: Event) -> None:
     """What is due by itself: columns and views that follow, and checkpoints nobody has come back for."""
-    duties = _duties(lake, settings, bell)
-    while not is_stopping.wait(max(min(duty.due_at for duty in duties) - monotonic(), 0)):
-        for duty in duties:
+    tasks = _maintenance_tasks(adapters, settings, wakeup)
+    while not is_stopping.wait(max(min(duty.due_at for duty in tasks) - monotonic(), 0)):
+        for duty in tasks:
             duty.attend()
 
 
-def _duties(lake: Lake, settings: ServerSettings, bell: Event) -> list[Duty]:
-    jobs, checkpoints = build_jobs(lake, bell.set), _checkpoints(lake, settings)
-    columns = AutoBackfill(lake.store, lake.assessor, jobs, BACKFILL_CALLER, settings.auto_backfill_policy())
+def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Event) -> list[MaintenanceTask]:
+    jobs, checkpoints = build_jobs(adapters, wakeup.set), _checkpoints(adapters, settings)
+    columns = AutoBackfill(
+        adapters.store, adapters.assessor, jobs, BACKFILL_CALLER, settings.auto_backfill_policy()
+    )
     views = AutoRefresh(
-        lake.store,
-        lake.versions,
-        lake.view_assessor,
+        adapters.store,
+        adapters.versions,
+        adapters.view_assessor,
         jobs,
         REFRESH_CALLER,
         settings.auto_refresh_policy(),
     )
     return [
-        Duty("columns", settings.auto_backfill_poll_seconds, columns.look),
-        Duty("views", settings.auto_refresh_poll_seconds, views.look),
-        Duty("dropped tables", PURGE_SECONDS, build_purger(lake.store, lake.files).purge_waiting),
-        Duty("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+        MaintenanceTask("columns", settings.auto_backfill_poll_seconds, columns.look),
+        MaintenanceTask("views", settings.auto_refresh_poll_seconds, views.look),
+        MaintenanceTask(
+            "dropped tables", PURGE_SECONDS, build_purger(adapters.store, adapters.files).purge_waiting
+        ),
+        MaintenanceTask("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
     ]
 
 
-def _checkpoints(lake: Lake, settings: ServerSettings) -> LanceCheckpoints:
-    return LanceCheckpoints(f"{settings.job_files}/checkpoints", lake.data, lake.sources)
+def _checkpoints(adapters: Adapters, settings: ServerSettings) -> LanceCheckpoints:
+    return LanceCheckpoints(f"{settings.job_files}/checkpoints", adapters.data, adapters.sources)

@@ -44,7 +44,7 @@ class BatchSizer:
         self.rows = min(max(int(self.rows * factor), self._policy.min_rows), self._policy.max_rows)
 
 
-class Safe:
+class CheckpointBuffer:
     """Puts results in safety whenever so much time was spent in the function that its loss would hurt."""
 
     def __init__(self, stage: FillColumn) -> None:
@@ -116,7 +116,7 @@ class RowComputer:
         is_skipping = stage.on_error.action is ErrorAction.SKIP
         self._known = CheckpointValues(stage.checkpoints, with_failures=is_skipping)
         self._sizer = BatchSizer(stage.batches)
-        self.safe = Safe(stage)
+        self.buffer = CheckpointBuffer(stage)
         self.reused = 0
         self.seconds = 0.0
 
@@ -161,7 +161,7 @@ class RowComputer:
         seconds = monotonic() - began_at
         self.seconds += seconds
         self._sizer.took(len(row_ids), seconds)
-        self.safe.add(row_ids, computed, seconds)
+        self.buffer.add(row_ids, computed, seconds)
         self._report.rows_done(len(row_ids))
         self._report.skipped(computed.failures)
         return computed
@@ -176,7 +176,7 @@ def fill_fragments(
         files = []
         for item in work:
             files.append(_fill_fragment(dataset, stage, item, computer))
-            computer.safe.finished(files[-1])
+            computer.buffer.finished(files[-1])
     report.flush()
     return files
 
@@ -195,7 +195,7 @@ def compute_pieces(
                 computed = computer.values(rows)
                 failures += computed.failures
                 done.append(rows.row_ids[rows.wanted])
-        computer.safe.flush_values()
+        computer.buffer.flush_values()
         made = ComputedRows(_all_rows(done), computer.reused, computer.seconds, tuple(failures))
     report.flush()
     return [made]

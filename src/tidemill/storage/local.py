@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 from uuid import UUID, uuid4
 
-from tidemill.catalog.model.callers import Reach
+from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import check_removable
 
@@ -111,7 +111,7 @@ class LocalTableFiles:
         with suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
+    def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
         """Nothing: whoever can reach the directory can open the table."""
         return {}
 

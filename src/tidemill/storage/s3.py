@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from tidemill.catalog.model.callers import Reach
+from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.client_options import ObjectStoreEnvironment
 from tidemill.storage.confinement import JOBS_DIRECTORY, check_removable
@@ -149,12 +149,12 @@ class S3TableFiles:
         for page in self._pages(f"{key}/"):
             self._remove_all(page)
 
-    def vend(self, location: str, reach: Reach = Reach.WRITE) -> Mapping[str, str]:
+    def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
         """Where the store is; with credentials for this table and nothing else, if it is in the warehouse."""
         options = _public_options(self._environment)
         if not self.is_inside(location):
             return options
-        return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), reach)}
+        return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), access)}
 
     def check_writable(self) -> None:
         """Raises Unavailable when the warehouse cannot be written to."""

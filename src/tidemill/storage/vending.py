@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from tidemill.catalog.model.callers import Reach
+from tidemill.catalog.model.callers import StorageAccess
 from tidemill.storage.s3_client import translated
 
 LIFETIME: Final = timedelta(hours=1)
@@ -30,14 +30,14 @@ OBJECT_ACTIONS: Final = (
 
 
 class CredentialVendor(Protocol):
-    def credentials(self, bucket: str, key: str, reach: Reach) -> Mapping[str, str]:
+    def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
         """Storage options that open the objects below the key."""
 
 
 class NoCredentials:
     """Clients bring their own."""
 
-    def credentials(self, bucket: str, key: str, reach: Reach) -> Mapping[str, str]:
+    def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
         return {}
 
 
@@ -50,7 +50,7 @@ class StaticCredentials:
             "aws_secret_access_key": secret_access_key,
         }
 
-    def credentials(self, bucket: str, key: str, reach: Reach) -> Mapping[str, str]:
+    def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
         return self._options
 
 
@@ -72,10 +72,10 @@ class AssumedRole:
         self._lock = Lock()
         self._sessions: dict[str, _Session] = {}
 
-    def credentials(self, bucket: str, key: str, reach: Reach) -> Mapping[str, str]:
-        place = f"{reach.value}:{bucket}/{key}"
+    def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
+        place = f"{access.value}:{bucket}/{key}"
         if (session := self._find(place)) is None:
-            session = self._open(bucket, key, reach)
+            session = self._open(bucket, key, access)
             self._keep(place, session)
         return session.options
 
@@ -93,13 +93,13 @@ class AssumedRole:
     def _is_fresh(self, session: _Session) -> bool:
         return session.expires_at - self._now() > FRESH_ENOUGH
 
-    def _open(self, bucket: str, key: str, reach: Reach) -> _Session:
+    def _open(self, bucket: str, key: str, access: StorageAccess) -> _Session:
         with translated(f"a session of the role {self._role_arn}"):
             answer = self._sts.assume_role(
                 RoleArn=self._role_arn,
                 RoleSessionName=SESSION_NAME,
                 DurationSeconds=int(LIFETIME.total_seconds()),
-                Policy=json.dumps(table_policy(_partition(self._role_arn), bucket, key, reach)),
+                Policy=json.dumps(table_policy(_partition(self._role_arn), bucket, key, access)),
             )["Credentials"]
         expires_at: datetime = answer["Expiration"]
         options = {
@@ -111,9 +111,9 @@ class AssumedRole:
         return _Session(options, expires_at)
 
 
-def table_policy(partition: str, bucket: str, key: str, reach: Reach) -> Mapping[str, Any]:
+def table_policy(partition: str, bucket: str, key: str, access: StorageAccess) -> Mapping[str, Any]:
     """An IAM policy for the objects below a key and nothing beside them."""
-    actions = OBJECT_ACTIONS if reach is Reach.WRITE else READ_ACTIONS
+    actions = OBJECT_ACTIONS if access is StorageAccess.WRITE else READ_ACTIONS
     bucket_arn, pattern = f"arn:{partition}:s3:::{bucket}", _literal(key)
     return {
         "Version": "2012-10-17",

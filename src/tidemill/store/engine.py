@@ -13,13 +13,13 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import InvalidInput
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
 from tidemill.store.sqlite.readers import SqliteReaders
-from tidemill.store.sqlite.writer import SqliteWriter, Turns
+from tidemill.store.sqlite.writer import SqliteWriter, WriteLock
 from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
@@ -40,11 +40,11 @@ class SqlStore:
     """The catalog and the jobs in one SQL database."""
 
     def __init__(
-        self, engine: Engine, turns: Turns | None = None, readers: SqliteReaders | None = None
+        self, engine: Engine, write_lock: WriteLock | None = None, readers: SqliteReaders | None = None
     ) -> None:
         self._engine = engine
-        self._turns = turns
-        self._writer = None if turns is None else SqliteWriter(engine, turns)
+        self._write_lock = write_lock
+        self._writer = None if write_lock is None else SqliteWriter(engine, write_lock)
         self._readers = readers
 
     @property
@@ -55,7 +55,7 @@ class SqlStore:
     @property
     def is_shared(self) -> bool:
         """Whether other processes can open it; a database in memory is one process's own."""
-        return self._turns is None or self._readers is not None
+        return self._write_lock is None or self._readers is not None
 
     def transaction(self) -> AbstractContextManager[SqlTransaction]:
         """Commits on leaving, rolls back on an exception.
@@ -64,7 +64,7 @@ class SqlStore:
         """
         if self._writer is not None:
             return self._writer.transaction()
-        may_take_time()
+        may_block()
         return self._reading_and_writing()
 
     def reading(self) -> AbstractContextManager[SqlTransaction]:
@@ -92,15 +92,15 @@ class SqlStore:
 
     @contextmanager
     def _read_only(self) -> Iterator[SqlTransaction]:
-        may_take_time()
+        may_block()
         with self._connection(_READ_ONLY) as connection, _only_reading(connection):
             yield SqlTransaction(connection)
 
     @contextmanager
     def _connection(self, options: Mapping[str, Any] = _NO_OPTIONS) -> Iterator[Connection]:
-        turn = nullcontext() if self._turns is None else self._turns.turn()
+        held = nullcontext() if self._write_lock is None else self._write_lock.held()
         with (
-            turn,
+            held,
             translated(),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
@@ -124,14 +124,14 @@ def _only_reading(connection: Connection) -> Iterator[None]:
 def open_store(url: str) -> SqlStore:
     """The store at `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, its schema up to date."""
     parsed = _parsed(url)
-    engine, turns = _engine(parsed)
+    engine, write_lock = _engine(parsed)
     try:
         with translated(), engine.begin() as connection:
             migrate(connection)
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, turns, _readers(parsed))
+    return SqlStore(engine, write_lock, _readers(parsed))
 
 
 def _parsed(url: str) -> URL:
@@ -141,9 +141,9 @@ def _parsed(url: str) -> URL:
         raise InvalidInput("database", "is not a URL such as sqlite:///catalog.db") from error
 
 
-def _engine(url: URL) -> tuple[Engine, Turns | None]:
+def _engine(url: URL) -> tuple[Engine, WriteLock | None]:
     if url.drivername in SQLITE_DRIVERS:
-        return _sqlite_engine(url), Turns(BUSY_TIMEOUT)
+        return _sqlite_engine(url), WriteLock(BUSY_TIMEOUT)
     if url.drivername in POSTGRESQL_DRIVERS:
         return _postgresql_engine(url), None
     raise InvalidInput("database", f"'{url.drivername}' is not served; use sqlite:///… or postgresql://…")

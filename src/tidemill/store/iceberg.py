@@ -34,7 +34,7 @@ from tidemill.store.compiled_statements import Prepared
 from tidemill.store.driver_errors import is_foreign_key_violation, refusable
 from tidemill.store.namespace_paths import find_namespace_id, get_namespace_id, place, place_values
 from tidemill.store.schema import iceberg_entries, tables
-from tidemill.store.tables import IS_LANCE, has_overlap, is_place_taken, places_above
+from tidemill.store.tables import IS_LANCE, has_overlap, is_place_taken, locations_above
 
 HOLDERS: Final = {holder.value: holder for holder in Holder}
 ENTRIES: Final[Select[Any]] = select(
@@ -175,7 +175,7 @@ class SqlIcebergRepository:
 
     def is_in_another(self, place: str, entry_id: UUID) -> bool:
         query = select(tables.c.table_id).where(
-            tables.c.location.in_([place, *places_above(place)]), tables.c.table_id != entry_id
+            tables.c.location.in_([place, *locations_above(place)]), tables.c.table_id != entry_id
         )
         return self._connection.execute(query.limit(1)).first() is not None
 

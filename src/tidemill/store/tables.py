@@ -279,11 +279,11 @@ def has_overlap(connection: Connection, location: str, by: ColumnElement[bool]) 
     """The same without waiting for others, or making them wait."""
     # In byte order "0" is next to "/": between them is all that begins with the place and a slash.
     is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
-    overlaps = or_(tables.c.location.in_([location, *places_above(location)]), is_below)
+    overlaps = or_(tables.c.location.in_([location, *locations_above(location)]), is_below)
     return connection.execute(select(tables.c.table_id).where(overlaps, by).limit(1)).first() is not None
 
 
-def places_above(location: str) -> list[str]:
+def locations_above(location: str) -> list[str]:
     return [location[:end] for end, character in enumerate(location) if character == "/"]
 
 

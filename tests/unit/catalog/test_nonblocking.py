@@ -6,29 +6,29 @@ import threading
 
 import pytest
 
-from tidemill.catalog.nonblocking import TakesTime, in_haste, may_take_time
+from tidemill.catalog.nonblocking import WouldBlock, may_block, nonblocking
 
 
-def test_without_haste_everything_may_take_time() -> None:
-    may_take_time()
+def test_a_thread_may_usually_block() -> None:
+    may_block()
 
 
-def test_in_haste_nothing_may_and_afterwards_everything_may_again() -> None:
-    with pytest.raises(TakesTime), in_haste():
-        may_take_time()
-    may_take_time()
+def test_a_nonblocking_thread_may_not_block_until_the_end_of_the_block() -> None:
+    with pytest.raises(WouldBlock), nonblocking():
+        may_block()
+    may_block()
 
 
-def test_haste_is_the_threads_own() -> None:
+def test_one_threads_mark_does_not_concern_another() -> None:
     failures: list[Exception] = []
 
     def work() -> None:
         try:
-            may_take_time()
-        except TakesTime as error:
+            may_block()
+        except WouldBlock as error:
             failures.append(error)
 
-    with in_haste():
+    with nonblocking():
         other = threading.Thread(target=work)
         other.start()
         other.join()

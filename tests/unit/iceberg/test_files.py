@@ -123,7 +123,7 @@ def test_the_spelling_of_a_location_is_kept(
     assert written.location.startswith(f"{start}{warehouse}/t/metadata/00000-")
     assert (warehouse / "t" / "metadata" / name_of(written.location)).exists()
     assert files.read(written.location) == written.data
-    assert files.place_of(f"{start}{warehouse}/t{end}") == f"{warehouse}/t"
+    assert files.resolve(f"{start}{warehouse}/t{end}") == f"{warehouse}/t"
 
 
 def test_a_percent_sign_is_one_as_it_is_to_clients(files: MetadataFiles, warehouse: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_file_is_removed_once_and_a_directory_never(files: MetadataFiles, ware
 def test_a_location_has_to_be_absolute(files: MetadataFiles, objects: MetadataFiles, location: str) -> None:
     for each in (files, objects):
         with pytest.raises(InvalidInput, match=r"^location: .* has to be absolute"):
-            each.place_of(location)
+            each.resolve(location)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_nothing_outside_is_touched(files: MetadataFiles, tmp_path: Path, locati
     (outside / "t").write_bytes(b"{}")
     (tmp_path / "warehouse" / "link").symlink_to(outside)
     place = location.format(root=tmp_path, root_without_slash=str(tmp_path)[1:])
-    for act in (files.place_of, files.read, files.is_there, files.remove, files.make_directories):
+    for act in (files.resolve, files.read, files.is_there, files.remove, files.make_directories):
         with pytest.raises(InvalidInput, match=r"^location: "):
             act(place)
     assert (outside / "t").read_bytes() == b"{}"
@@ -227,12 +227,12 @@ def test_a_link_that_stands_for_a_directory_is_not_followed(
 def test_a_uri_with_a_host_is_not_a_path(files: MetadataFiles, warehouse: Path) -> None:
     for location in (f"file://{str(warehouse)[1:]}/t", f"FILE://{warehouse}/t"):
         with pytest.raises(InvalidInput, match="file:///path"):
-            files.place_of(location)
+            files.resolve(location)
 
 
 def test_names_that_no_directory_can_have_are_refused(files: MetadataFiles, warehouse: Path) -> None:
     with pytest.raises(InvalidInput, match="a name of more than 255 bytes"):
-        files.place_of(f"{warehouse}/{'x' * 300}/t")
+        files.resolve(f"{warehouse}/{'x' * 300}/t")
 
 
 def test_a_table_has_directories_for_its_files(files: MetadataFiles, warehouse: Path) -> None:
@@ -257,7 +257,7 @@ def test_an_object_store_has_no_directories(objects: MetadataFiles) -> None:
 
 @pytest.mark.parametrize("location", ["s3://b/lake/t", "s3://b/lake/t/", "S3://b/lake/t"])
 def test_places_in_object_stores_have_one_spelling(objects: MetadataFiles, location: str) -> None:
-    assert objects.place_of(location) == "s3://b/lake/t"
+    assert objects.resolve(location) == "s3://b/lake/t"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_places_in_object_stores_have_one_spelling(objects: MetadataFiles, locat
 )
 def test_other_keys_than_those_of_the_warehouse_are_refused(objects: MetadataFiles, location: str) -> None:
     with pytest.raises(InvalidInput, match=r"^location: "):
-        objects.place_of(location)
+        objects.resolve(location)
 
 
 @pytest.mark.parametrize("value", [2**70, "\ud800", [float]])

@@ -27,7 +27,7 @@ class Disk:
     def named_by(self, metadata: Document) -> Iterator[str]:
         yield "/w/t/data"
 
-    def place_of(self, location: str) -> str:
+    def resolve(self, location: str) -> str:
         return location
 
     def remove(self, location: str) -> None:

@@ -70,7 +70,7 @@ class Namespaces(NamespaceOperations):
         path: NamespacePath,
         mode: CreateMode,
         properties: Mapping[str, str],
-        also: NamespaceEffect | None = None,
+        on_commit: NamespaceEffect | None = None,
     ) -> Namespace:
         self.properties[path.levels] = dict(properties)
         return self.describe(caller, path)
@@ -94,7 +94,7 @@ class Namespaces(NamespaceOperations):
         path: NamespacePath,
         mode: DropMode,
         behavior: DropBehavior,
-        also: NamespaceEffect | None = None,
+        on_commit: NamespaceEffect | None = None,
     ) -> None:
         del self.properties[path.levels]
 

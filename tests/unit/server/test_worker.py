@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tidemill.errors import Unavailable
-from tidemill.server.worker import Duty
+from tidemill.server.worker import MaintenanceTask
 
 
 def failing(error: Exception, tries: list[int]) -> Callable[[], object]:
@@ -21,7 +21,7 @@ def failing(error: Exception, tries: list[int]) -> Callable[[], object]:
 )
 def test_a_duty_that_fails_is_attended_to_again(error: Exception) -> None:
     tries: list[int] = []
-    duty = Duty("sweep", 0, failing(error, tries))
+    duty = MaintenanceTask("sweep", 0, failing(error, tries))
     duty.attend()
     duty.attend()
     assert tries == [0, 1]
@@ -29,7 +29,7 @@ def test_a_duty_that_fails_is_attended_to_again(error: Exception) -> None:
 
 def test_a_duty_is_left_alone_until_it_is_due() -> None:
     tries: list[int] = []
-    duty = Duty("sweep", 3600, failing(OSError(), tries))
+    duty = MaintenanceTask("sweep", 3600, failing(OSError(), tries))
     duty.attend()
     duty.attend()
     assert tries == [0]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.object_store import KEY_ID, SECRET, ObjectStore
-from tidemill.catalog.model.callers import Reach
+from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import Unavailable
 from tidemill.storage.client_options import read_environment
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
@@ -103,7 +103,7 @@ def test_static_credentials_are_those_of_the_settings(object_store: ObjectStore)
 
 
 def test_a_policy_names_the_table_and_nothing_beside_it() -> None:
-    objects, listing, place = table_policy("aws-cn", "lake", "a/t.lance", Reach.WRITE)["Statement"]
+    objects, listing, place = table_policy("aws-cn", "lake", "a/t.lance", StorageAccess.WRITE)["Statement"]
     assert objects["Resource"] == ["arn:aws-cn:s3:::lake/a/t.lance/*"]
     assert listing["Resource"] == ["arn:aws-cn:s3:::lake"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a/t.lance/*"]}}
@@ -112,14 +112,14 @@ def test_a_policy_names_the_table_and_nothing_beside_it() -> None:
 
 def test_readers_get_a_session_of_their_own_that_cannot_write(files: S3TableFiles) -> None:
     location = files.location_of(uuid4())
-    reading, writing = files.vend(location, Reach.READ), files.vend(location, Reach.WRITE)
+    reading, writing = files.vend(location, StorageAccess.READ), files.vend(location, StorageAccess.WRITE)
     assert reading["aws_access_key_id"] != writing["aws_access_key_id"]
-    objects, *_ = table_policy("aws", "lake", "t.lance", Reach.READ)["Statement"]
+    objects, *_ = table_policy("aws", "lake", "t.lance", StorageAccess.READ)["Statement"]
     assert objects["Action"] == ["s3:GetObject"]
 
 
 def test_a_policy_takes_no_name_for_a_pattern() -> None:
-    objects, *_ = table_policy("aws", "lake", "a*/${aws:username}?.lance", Reach.WRITE)["Statement"]
+    objects, *_ = table_policy("aws", "lake", "a*/${aws:username}?.lance", StorageAccess.WRITE)["Statement"]
     assert objects["Resource"] == ["arn:aws:s3:::lake/a${*}/${$}{aws:username}${?}.lance/*"]
 
 
@@ -129,7 +129,7 @@ def test_a_policy_takes_no_name_for_a_pattern() -> None:
 )
 def test_the_policy_is_sent_with_the_role(role_arn: str, partition: str) -> None:
     sts = RecordingSts()
-    AssumedRole(role_arn, sts).credentials("lake", "a/t.lance", Reach.WRITE)
+    AssumedRole(role_arn, sts).credentials("lake", "a/t.lance", StorageAccess.WRITE)
     assert sts.requests[0]["RoleArn"] == role_arn
     assert f"arn:{partition}:s3:::lake/a/t.lance/*" in sts.requests[0]["Policy"]
 

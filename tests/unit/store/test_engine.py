@@ -18,7 +18,7 @@ from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.store.engine import SqlStore, open_store, switch_to_wal
-from tidemill.store.sqlite.writer import Turns
+from tidemill.store.sqlite.writer import WriteLock
 
 NOWHERE = "postgresql://ada:secret@/catalog?host=/nowhere"
 
@@ -104,22 +104,22 @@ def test_switching_to_wal_is_tried_again_while_another_process_does_it(tmp_path:
 
 
 def test_waiting_for_a_turn_ends() -> None:
-    turns = Turns(timedelta(milliseconds=20))
+    write_lock = WriteLock(timedelta(milliseconds=20))
     entered, leave = threading.Event(), threading.Event()
 
     def occupy() -> None:
-        with turns.turn():
+        with write_lock.held():
             entered.set()
             leave.wait()
 
     occupant = threading.Thread(target=occupy)
     occupant.start()
     entered.wait()
-    with pytest.raises(Unavailable), turns.turn():
+    with pytest.raises(Unavailable), write_lock.held():
         pass
     leave.set()
     occupant.join()
-    with turns.turn():
+    with write_lock.held():
         pass
 
 

@@ -18,7 +18,7 @@ class Permission(StrEnum):
     ADMIN = "admin"
 
 
-class Reach(Enum):
+class StorageAccess(Enum):
     """What vended credentials are good for."""
 
     READ = "read"

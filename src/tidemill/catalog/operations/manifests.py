@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import ManifestCheck, TableFiles
 from tidemill.errors import InvalidInput, Unavailable
 
@@ -136,7 +136,7 @@ class StoredManifests:
         if size > MAX_MANIFEST_BYTES:
             raise InvalidInput("manifest_path", f"a manifest of {size} bytes is too large")
         if size > SMALL_MANIFEST_BYTES:
-            may_take_time()
+            may_block()
         try:
             return StagedManifest(self._files.read(entry.manifest_path))
         except FileNotFoundError:

@@ -37,11 +37,11 @@ class NamespaceOperations:
         path: NamespacePath,
         mode: CreateMode,
         properties: Mapping[str, str],
-        also: NamespaceEffect = _nothing,
+        on_commit: NamespaceEffect = _nothing,
     ) -> Namespace:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "created")
-        namespace, dropped = retry_deadlocks(lambda: self._create(path, mode, properties, also))
+        namespace, dropped = retry_deadlocks(lambda: self._create(path, mode, properties, on_commit))
         self._remove_files(dropped)
         return namespace
 
@@ -64,7 +64,7 @@ class NamespaceOperations:
         path: NamespacePath,
         removals: Sequence[str],
         updates: Mapping[str, str],
-        also: Callable[[CatalogTransaction, PropertyChanges], None] = _nothing,
+        on_commit: Callable[[CatalogTransaction, PropertyChanges], None] = _nothing,
     ) -> PropertyChanges:
         """Raises Unprocessable when a property is to be both set and removed."""
         self._authorizer.require(caller, Permission.MANAGE, path)
@@ -81,7 +81,7 @@ class NamespaceOperations:
                 removed=tuple(gone),
                 missing=tuple(key for key in dict.fromkeys(removals) if key not in before),
             )
-            also(tx, changes)
+            on_commit(tx, changes)
             kept = {key: value for key, value in before.items() if key not in gone}
             tx.namespaces.set_properties(path, {**kept, **updates})
         return changes
@@ -92,19 +92,19 @@ class NamespaceOperations:
         path: NamespacePath,
         mode: DropMode,
         behavior: DropBehavior,
-        also: NamespaceEffect = _nothing,
+        on_commit: NamespaceEffect = _nothing,
     ) -> None:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "dropped")
-        self._remove_files(retry_deadlocks(lambda: self._drop(path, mode, behavior, also)))
+        self._remove_files(retry_deadlocks(lambda: self._drop(path, mode, behavior, on_commit)))
 
     def _create(
-        self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], also: NamespaceEffect
+        self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], on_commit: NamespaceEffect
     ) -> tuple[Namespace, Sequence[Table]]:
         """The namespace, and the tables that were dropped with the one it replaces."""
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
-            also(tx)
+            on_commit(tx)
             existing = tx.namespaces.find(path)
             if existing is not None and mode is CreateMode.CREATE:
                 raise NamespaceAlreadyExists(path)
@@ -125,11 +125,11 @@ class NamespaceOperations:
         return namespace, dropped
 
     def _drop(
-        self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, also: NamespaceEffect
+        self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, on_commit: NamespaceEffect
     ) -> Sequence[Table]:
         """The tables that were dropped with it."""
         with self._store.transaction() as tx:
-            also(tx)
+            on_commit(tx)
             if tx.namespaces.find(path) is None:
                 if mode is DropMode.SKIP:
                     return ()

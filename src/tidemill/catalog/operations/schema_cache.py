@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from tidemill.catalog.model.tables import Table, TableVersion
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import TableData
 
 MAX_FIELDS: Final = 200_000
@@ -36,7 +36,7 @@ class KnownSchemas:
         )
         found = self._schemas.get(key)
         if found is None:
-            may_take_time()
+            may_block()
             found = self._data.schema(table, version.version)
             self._keep(key, found)
         return found

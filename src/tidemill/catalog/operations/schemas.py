@@ -65,8 +65,8 @@ class SchemaOperations:
             raise InvalidInput("columns", "is empty; name at least one column")
         parsed = [parse_path(path, "columns") for path in paths]
         whole = [segments[0] for segments in parsed if len(segments) == 1]
-        also = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _nothing_else
-        return self._schemas.drop_columns(table, paths, also)
+        on_commit = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _nothing_else
+        return self._schemas.drop_columns(table, paths, on_commit)
 
     def update_field_metadata(
         self, caller: Caller, ident: TableIdent, branch: str, updates: Sequence[FieldMetadataUpdate]

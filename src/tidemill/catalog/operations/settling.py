@@ -16,7 +16,7 @@ import structlog
 
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.operations.manifests import Listing, Publication, StagedManifest, StoredManifests
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.catalog.retries import run_repeatable
@@ -71,7 +71,7 @@ class VersionSettling:
         size = self._manifests.size_of(version.manifest_path)
         if version.deferred is None and size == version.manifest_size:
             return version
-        may_take_time()
+        may_block()
         try:
             # One that others followed had its manifest in place once; it was cleaned up since.
             return None if size is None and self._has_followers(version) else self.settle(version)
@@ -144,7 +144,7 @@ class VersionSettling:
 
     def reconcile(self, table: Table) -> bool:
         """Makes the rows tell what storage holds; returns whether there is any version."""
-        may_take_time()
+        may_block()
         stored = self._manifests.find_all(table)
         with self._store.reading() as tx:
             rows = tx.versions.list_all(table.table_id, table.branch)

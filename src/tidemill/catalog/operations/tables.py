@@ -30,10 +30,10 @@ from tidemill.catalog.model.tables import (
     TableSummary,
     TableVersion,
 )
-from tidemill.catalog.operations.credential_scope import reach_of
 from tidemill.catalog.operations.locations import TablePlaces
 from tidemill.catalog.operations.refs import RefOperations
 from tidemill.catalog.operations.schema_cache import KnownSchemas
+from tidemill.catalog.operations.storage_access import storage_access_of
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import (
@@ -143,7 +143,7 @@ class TableOperations:
 
     def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
         """What a client that was shown the table needs to open it in storage; may hold credentials."""
-        return self._files.vend(table.location, reach_of(self._authorizer, caller, table.ident))
+        return self._files.vend(table.location, storage_access_of(self._authorizer, caller, table.ident))
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
         self._authorizer.require(caller, Permission.READ, path)

@@ -88,26 +88,26 @@ class VersionOperations:
         return self._manifests.check_content(table, entry)
 
     def commit(
-        self, table: Table, entry: VersionEntry, also: TransactionEffect | None = None
+        self, table: Table, entry: VersionEntry, on_commit: TransactionEffect | None = None
     ) -> TableVersion:
-        """Commits a manifest that this process has staged; `also` becomes visible together with it."""
+        """Commits a manifest that this process has staged; `on_commit` becomes visible together with it."""
         self._manifests.check_request(table, entry)
         self.find_latest(table)
-        return self._commit(table, entry, lambda: self._manifests.find_staged(entry), also)
+        return self._commit(table, entry, lambda: self._manifests.find_staged(entry), on_commit)
 
     def _commit(
         self,
         table: Table,
         entry: VersionEntry,
         read: Callable[[], StagedManifest | None],
-        also: TransactionEffect | None,
+        on_commit: TransactionEffect | None,
     ) -> TableVersion:
         """Once, as a rule: again if the version that was in the way has gone meanwhile."""
         staged: StagedManifest | None = None
         for _ in range(ATTEMPTS):
             try:
                 staged = read()
-                version = self._reserve(table, entry, staged, also)
+                version = self._reserve(table, entry, staged, on_commit)
                 settled = self.publish(table, version, entry, staged)
             except StagedManifestMissing:
                 # It may have gone with its table.
@@ -126,11 +126,11 @@ class VersionOperations:
         table: Table,
         entry: VersionEntry,
         staged: StagedManifest | None,
-        also: TransactionEffect | None,
+        on_commit: TransactionEffect | None,
     ) -> TableVersion:
         try:
             # Again, it gives the row that was made or makes it: there are no two of one number.
-            return run_repeatable(self._store, lambda tx: self.add(tx, table, entry, staged, also))
+            return run_repeatable(self._store, lambda tx: self.add(tx, table, entry, staged, on_commit))
         except TableVersionAlreadyExists:
             # Somebody was faster between our look and our row; perhaps the very same request.
             with self._store.reading() as tx:
@@ -145,7 +145,7 @@ class VersionOperations:
         table: Table,
         entry: VersionEntry,
         staged: StagedManifest | None,
-        also: TransactionEffect | None = None,
+        on_commit: TransactionEffect | None = None,
     ) -> TableVersion:
         """Reserves the number; returns the row that was there when the version exists."""
         latest = tx.versions.find_latest(table.table_id, table.branch)
@@ -153,9 +153,9 @@ class VersionOperations:
         if existing is not None:
             return existing
         deferred = None
-        if also is not None:
+        if on_commit is not None:
             deferring = tx.deferring()
-            also(deferring.transaction, entry.version)
+            on_commit(deferring.transaction, entry.version)
             deferred = deferring.packed()
             # It may have waited for another writer.
             latest = tx.versions.find_latest(table.table_id, table.branch)

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.ids import find_by_id
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 
 LAST_ADDED: Final = -1
 
@@ -28,13 +28,13 @@ SPEC: Final = Choice("spec", "default", "partition-specs", "spec-id", "default-s
 ORDER: Final = Choice("sort order", "default", "sort-orders", "order-id", "default-sort-order-id")
 
 
-def choose(draft: Draft, choice: Choice, wanted: int, last_added: int | None) -> None:
+def choose(builder: TableBuilder, choice: Choice, wanted: int, last_added: int | None) -> None:
     if wanted == LAST_ADDED:
         if last_added is None:
             raise InvalidMetadata(f"Cannot set last added {choice.noun}: no {choice.noun} has been added")
         wanted = last_added
-    if find_by_id(draft.document[choice.listed], choice.id_key, wanted) is None:
+    if find_by_id(builder.document[choice.listed], choice.id_key, wanted) is None:
         raise InvalidMetadata(f"Cannot set {choice.role} {choice.noun} to unknown {choice.noun}: {wanted}")
-    if wanted != draft.document[choice.chosen]:
-        draft.put(choice.chosen, wanted)
-        draft.has_new_shape = True
+    if wanted != builder.document[choice.chosen]:
+        builder.put(choice.chosen, wanted)
+        builder.has_new_shape = True

@@ -18,7 +18,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_string,
 )
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, Draft, numbered
+from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, TableBuilder, numbered
 from tidemill.iceberg.metadata.transforms import (
     VOID,
     can_transform,
@@ -87,48 +87,48 @@ def check_add_spec(update: Document, where: str) -> None:
     check_spec(get_object(get_field(update, "spec", where), path), path)
 
 
-def add_spec(draft: Draft, update: Document) -> None:
+def add_spec(builder: TableBuilder, update: Document) -> None:
     """The id is given here; a spec that is there already counts as added, so that a retry is no error."""
-    columns = draft.current_columns
+    columns = builder.current_columns
     if columns is None:
         raise InvalidMetadata("Cannot add a partition spec before a schema is added")
-    specs = draft.document["partition-specs"]
+    specs = builder.document["partition-specs"]
     fields = [_canonical(field) for field in update["spec"]["fields"]]
     spec = {**update["spec"], "fields": fields}
     check_spec_columns(spec, columns)
     _check_names(spec)
     known = next((known for known in specs if _is_same(known["fields"], fields)), None)
     if known is not None:
-        draft.last_spec_id = id_of(known, "spec-id")
+        builder.last_spec_id = id_of(known, "spec-id")
         return
-    spec["fields"] = _with_ids(draft, fields)
-    _check_ids(draft, spec)
-    draft.last_spec_id = next_id((id_of(known, "spec-id") for known in specs), 0, "spec-id")
-    draft.put("partition-specs", [*specs, {**spec, "spec-id": draft.last_spec_id}])
+    spec["fields"] = _with_ids(builder, fields)
+    _check_ids(builder, spec)
+    builder.last_spec_id = next_id((id_of(known, "spec-id") for known in specs), 0, "spec-id")
+    builder.put("partition-specs", [*specs, {**spec, "spec-id": builder.last_spec_id}])
     ids = [field["field-id"] for field in spec["fields"]]
-    draft.put("last-partition-id", max([draft.document["last-partition-id"], *ids]))
+    builder.put("last-partition-id", max([builder.document["last-partition-id"], *ids]))
 
 
 def check_set_default_spec(update: Document, where: str) -> None:
     get_int(update, "spec-id", where)
 
 
-def set_default_spec(draft: Draft, update: Document) -> None:
-    choose(draft, SPEC, update["spec-id"], draft.last_spec_id)
+def set_default_spec(builder: TableBuilder, update: Document) -> None:
+    choose(builder, SPEC, update["spec-id"], builder.last_spec_id)
 
 
 def check_remove_specs(update: Document, where: str) -> None:
     get_ints(update, "spec-ids", where)
 
 
-def remove_specs(draft: Draft, update: Document) -> None:
+def remove_specs(builder: TableBuilder, update: Document) -> None:
     unwanted = set(update["spec-ids"])
-    if draft.document["default-spec-id"] in unwanted:
+    if builder.document["default-spec-id"] in unwanted:
         raise InvalidMetadata("Cannot remove the default partition spec")
-    specs = draft.document["partition-specs"]
+    specs = builder.document["partition-specs"]
     kept = [spec for spec in specs if id_of(spec, "spec-id") not in unwanted]
     if len(kept) < len(specs):
-        draft.put("partition-specs", kept)
+        builder.put("partition-specs", kept)
 
 
 def _canonical(field: Document) -> Document:
@@ -144,15 +144,15 @@ def _comparable(field: Document) -> Document:
     return {**bare, "transform": canonical_transform(field["transform"])}
 
 
-def _with_ids(draft: Draft, fields: list[Document]) -> list[Document]:
+def _with_ids(builder: TableBuilder, fields: list[Document]) -> list[Document]:
     """A field without an id gets the one of its like in another spec, and else the next that is free."""
-    if draft.version == 1 or all("field-id" in field for field in fields):
+    if builder.version == 1 or all("field-id" in field for field in fields):
         return numbered(fields)
     taken: dict[tuple[tuple[int, ...], str], int] = {}
-    for spec in draft.document["partition-specs"]:
+    for spec in builder.document["partition-specs"]:
         for field in numbered(spec["fields"]):
             taken.setdefault(_source_key(field), field["field-id"])
-    last = draft.document["last-partition-id"]
+    last = builder.document["last-partition-id"]
     result = []
     for field in fields:
         # Taken away with its use: the same column may be there twice under two names.
@@ -177,11 +177,11 @@ def _check_names(spec: Document) -> None:
         names.add(field["name"])
 
 
-def _check_ids(draft: Draft, spec: Document) -> None:
+def _check_ids(builder: TableBuilder, spec: Document) -> None:
     ids = [field["field-id"] for field in spec["fields"]]
     if len(set(ids)) < len(ids):
         raise InvalidMetadata(f"Cannot use partition field ID more than once: {ids}")
-    if draft.version == 1 and ids != list(range(FIRST_PARTITION_ID, FIRST_PARTITION_ID + len(ids))):
+    if builder.version == 1 and ids != list(range(FIRST_PARTITION_ID, FIRST_PARTITION_ID + len(ids))):
         raise InvalidMetadata(f"Spec does not use sequential IDs that are required in v1: {ids}")
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.json_fields import as_int, get_strings, get_texts, shown
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 FORMAT_VERSION: Final = "format-version"
@@ -80,22 +80,22 @@ def check_set_properties(update: Document, where: str) -> None:
     get_strings(update, _key(update, "updates", "updated"), where)
 
 
-def set_properties(draft: Draft, update: Document) -> None:
+def set_properties(builder: TableBuilder, update: Document) -> None:
     added = update[_key(update, "updates", "updated")]
     if added:
-        draft.put("properties", {**draft.document["properties"], **added})
+        builder.put("properties", {**builder.document["properties"], **added})
 
 
 def check_remove_properties(update: Document, where: str) -> None:
     get_texts(update, _key(update, "removals", "removed"), where)
 
 
-def remove_properties(draft: Draft, update: Document) -> None:
+def remove_properties(builder: TableBuilder, update: Document) -> None:
     """Names that are not there are no error, and a change all the same."""
     removed = set(update[_key(update, "removals", "removed")])
     if removed:
-        properties = draft.document["properties"]
-        draft.put("properties", {key: text for key, text in properties.items() if key not in removed})
+        properties = builder.document["properties"]
+        builder.put("properties", {key: text for key, text in properties.items() if key not in removed})
 
 
 def _key(update: Document, key: str, legacy: str) -> str:

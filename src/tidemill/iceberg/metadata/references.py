@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.json_fields import find_int, find_long, get_long, get_string, shown
-from tidemill.iceberg.metadata.table_builder import MAIN, Draft
+from tidemill.iceberg.metadata.table_builder import MAIN, TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 _CLOCK_SKEW_MS: Final = 60_000
@@ -35,55 +35,55 @@ def check_set_ref(update: Document, where: str) -> None:
     check_ref(update, where)
 
 
-def set_ref(draft: Draft, update: Document) -> None:
+def set_ref(builder: TableBuilder, update: Document) -> None:
     name = update["ref-name"]
     ref = {
         key: value for key, value in update.items() if key not in ("action", "ref-name") and value is not None
     }
     ref["type"] = ref["type"].lower()
-    if draft.document["refs"].get(name) == ref:
+    if builder.document["refs"].get(name) == ref:
         return
-    if ref["snapshot-id"] not in draft.snapshots:
+    if ref["snapshot-id"] not in builder.snapshots:
         raise InvalidMetadata(f"Cannot set {name} to unknown snapshot: {ref['snapshot-id']}")
     if name == MAIN:
         if ref["type"] == _TAG:
             raise InvalidMetadata(f"Cannot set {MAIN} to a tag, it must be a branch")
-        _show(draft, ref["snapshot-id"])
-    draft.put("refs", {**draft.document["refs"], name: ref})
+        _show(builder, ref["snapshot-id"])
+    builder.put("refs", {**builder.document["refs"], name: ref})
 
 
 def check_remove_ref(update: Document, where: str) -> None:
     get_string(update, "ref-name", where)
 
 
-def remove_ref(draft: Draft, update: Document) -> None:
-    drop_ref(draft, update["ref-name"])
+def remove_ref(builder: TableBuilder, update: Document) -> None:
+    drop_ref(builder, update["ref-name"])
 
 
-def drop_ref(draft: Draft, name: str) -> None:
-    refs = draft.document["refs"]
+def drop_ref(builder: TableBuilder, name: str) -> None:
+    refs = builder.document["refs"]
     if name not in refs:
         return
-    draft.put("refs", {known: ref for known, ref in refs.items() if known != name})
+    builder.put("refs", {known: ref for known, ref in refs.items() if known != name})
     if name == MAIN:
-        draft.set_current_snapshot(None)
+        builder.set_current_snapshot(None)
 
 
-def settle_log(draft: Draft) -> None:
+def settle_log(builder: TableBuilder) -> None:
     """Takes out what was current only inside this commit, and everything before a snapshot that is gone."""
-    current = draft.document["current-snapshot-id"]
-    passing = (draft.shown_snapshots & draft.added_snapshots) - {current}
-    if passing or draft.has_removed_snapshots:
+    current = builder.document["current-snapshot-id"]
+    passing = (builder.shown_snapshots & builder.added_snapshots) - {current}
+    if passing or builder.has_removed_snapshots:
         log: list[Document] = []
-        for entry in draft.document["snapshot-log"]:
-            if entry["snapshot-id"] in draft.snapshots and entry["snapshot-id"] not in passing:
+        for entry in builder.document["snapshot-log"]:
+            if entry["snapshot-id"] in builder.snapshots and entry["snapshot-id"] not in passing:
                 log.append(entry)
-            elif entry["snapshot-id"] not in draft.snapshots and draft.has_removed_snapshots:
+            elif entry["snapshot-id"] not in builder.snapshots and builder.has_removed_snapshots:
                 # With a gap, an older snapshot would seem to have been current for longer than it was.
                 log = []
-        draft.document["snapshot-log"] = log
-    if draft.shown_snapshots:
-        check_log_times(draft.document["snapshot-log"], draft.document["last-updated-ms"], "snapshot log")
+        builder.document["snapshot-log"] = log
+    if builder.shown_snapshots:
+        check_log_times(builder.document["snapshot-log"], builder.document["last-updated-ms"], "snapshot log")
 
 
 def check_log_times(log: list[Document], updated_ms: int, what: str) -> None:
@@ -99,14 +99,14 @@ def check_log_times(log: list[Document], updated_ms: int, what: str) -> None:
         raise InvalidMetadata(f"Invalid update timestamp {updated_ms}: before last {what} entry at {last_ms}")
 
 
-def _show(draft: Draft, snapshot_id: int) -> None:
+def _show(builder: TableBuilder, snapshot_id: int) -> None:
     """Makes the snapshot the current one; an old one became so now, a new one when it was made."""
-    is_added = snapshot_id in draft.added_snapshots
-    at_ms = draft.snapshots[snapshot_id]["timestamp-ms"] if is_added else draft.now_ms
+    is_added = snapshot_id in builder.added_snapshots
+    at_ms = builder.snapshots[snapshot_id]["timestamp-ms"] if is_added else builder.now_ms
     entry = {"timestamp-ms": at_ms, "snapshot-id": snapshot_id}
-    draft.put("snapshot-log", [*draft.document["snapshot-log"], entry])
-    draft.shown_snapshots.add(snapshot_id)
-    draft.set_current_snapshot(snapshot_id)
+    builder.put("snapshot-log", [*builder.document["snapshot-log"], entry])
+    builder.shown_snapshots.add(snapshot_id)
+    builder.set_current_snapshot(snapshot_id)
 
 
 def _check_positive(value: int | None, problem: str) -> None:

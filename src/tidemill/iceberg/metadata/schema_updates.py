@@ -7,7 +7,7 @@ from tidemill.iceberg.metadata.current_ids import SCHEMA, choose
 from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.json_fields import get_field, get_int, get_ints, get_object
 from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 
@@ -16,41 +16,41 @@ def check_add_schema(update: Document, where: str) -> None:
     get_columns(get_object(get_field(update, "schema", where), path), path)
 
 
-def add_schema(draft: Draft, update: Document) -> None:
+def add_schema(builder: TableBuilder, update: Document) -> None:
     """The id is given here; a schema that is there already counts as added, so that a retry is no error."""
     schema = update["schema"]
     columns = get_columns(schema, "schema")
-    check_version(columns, draft.version)
+    check_version(columns, builder.version)
     last_column_id = max(columns, default=0)
-    if last_column_id > draft.document["last-column-id"]:
-        draft.put("last-column-id", last_column_id)
-    schemas = draft.document["schemas"]
+    if last_column_id > builder.document["last-column-id"]:
+        builder.put("last-column-id", last_column_id)
+    schemas = builder.document["schemas"]
     known = next((known for known in schemas if same_schema(known, schema)), None)
     if known is not None:
-        draft.last_schema_id = id_of(known, "schema-id")
+        builder.last_schema_id = id_of(known, "schema-id")
         return
     ids = [id_of(known, "schema-id") for known in schemas]
-    draft.last_schema_id = next_id(ids, draft.document["current-schema-id"], "schema-id")
-    draft.put("schemas", [*schemas, stored_schema(schema, draft.last_schema_id)])
+    builder.last_schema_id = next_id(ids, builder.document["current-schema-id"], "schema-id")
+    builder.put("schemas", [*schemas, stored_schema(schema, builder.last_schema_id)])
 
 
 def check_set_current_schema(update: Document, where: str) -> None:
     get_int(update, "schema-id", where)
 
 
-def set_current_schema(draft: Draft, update: Document) -> None:
-    choose(draft, SCHEMA, update["schema-id"], draft.last_schema_id)
+def set_current_schema(builder: TableBuilder, update: Document) -> None:
+    choose(builder, SCHEMA, update["schema-id"], builder.last_schema_id)
 
 
 def check_remove_schemas(update: Document, where: str) -> None:
     get_ints(update, "schema-ids", where)
 
 
-def remove_schemas(draft: Draft, update: Document) -> None:
+def remove_schemas(builder: TableBuilder, update: Document) -> None:
     unwanted = set(update["schema-ids"])
-    if draft.document["current-schema-id"] in unwanted:
+    if builder.document["current-schema-id"] in unwanted:
         raise InvalidMetadata("Cannot remove the current schema")
-    schemas = draft.document["schemas"]
+    schemas = builder.document["schemas"]
     kept = [schema for schema in schemas if id_of(schema, "schema-id") not in unwanted]
     if len(kept) < len(schemas):
-        draft.put("schemas", kept)
+        builder.put("schemas", kept)

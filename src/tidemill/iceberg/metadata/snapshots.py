@@ -18,7 +18,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_texts,
 )
 from tidemill.iceberg.metadata.references import drop_ref
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 _LONG_LIMIT: Final = 2**63
@@ -45,36 +45,36 @@ def check_add_snapshot(update: Document, where: str) -> None:
     check_snapshot(get_object(get_field(update, "snapshot", where), path), path)
 
 
-def add_snapshot(draft: Draft, update: Document) -> None:
+def add_snapshot(builder: TableBuilder, update: Document) -> None:
     snapshot = update["snapshot"]
-    _check_table_is_described(draft)
+    _check_table_is_described(builder)
     snapshot_id = snapshot["snapshot-id"]
-    if snapshot_id in draft.snapshots:
+    if snapshot_id in builder.snapshots:
         raise InvalidMetadata(f"Snapshot already exists for id: {snapshot_id}")
-    _count_sequence(draft, snapshot)
-    if draft.version > 2:
-        _count_rows(draft, snapshot)
-    draft.snapshots[snapshot_id] = snapshot
-    draft.added_snapshots.add(snapshot_id)
-    draft.has_changed = True
+    _count_sequence(builder, snapshot)
+    if builder.version > 2:
+        _count_rows(builder, snapshot)
+    builder.snapshots[snapshot_id] = snapshot
+    builder.added_snapshots.add(snapshot_id)
+    builder.has_changed = True
 
 
 def check_remove_snapshots(update: Document, where: str) -> None:
     get_longs(update, "snapshot-ids", where)
 
 
-def remove_snapshots(draft: Draft, update: Document) -> None:
+def remove_snapshots(builder: TableBuilder, update: Document) -> None:
     """References and statistics go with their snapshot; unknown ids are no error."""
     for snapshot_id in update["snapshot-ids"]:
-        if draft.snapshots.pop(snapshot_id, None) is not None:
-            draft.statistics.pop(snapshot_id, None)
-            draft.partition_statistics.pop(snapshot_id, None)
-            draft.has_changed = draft.has_removed_snapshots = True
+        if builder.snapshots.pop(snapshot_id, None) is not None:
+            builder.statistics.pop(snapshot_id, None)
+            builder.partition_statistics.pop(snapshot_id, None)
+            builder.has_changed = builder.has_removed_snapshots = True
     dangling = [
-        name for name, ref in draft.document["refs"].items() if ref["snapshot-id"] not in draft.snapshots
+        name for name, ref in builder.document["refs"].items() if ref["snapshot-id"] not in builder.snapshots
     ]
     for name in dangling:
-        drop_ref(draft, name)
+        drop_ref(builder, name)
 
 
 def _check_lineage(snapshot: Document, where: str) -> None:
@@ -88,32 +88,32 @@ def _check_lineage(snapshot: Document, where: str) -> None:
         raise InvalidMetadata("Invalid added-rows (required when first-row-id is set): null")
 
 
-def _check_table_is_described(draft: Draft) -> None:
+def _check_table_is_described(builder: TableBuilder) -> None:
     needed = {"schemas": "schema", "partition-specs": "partition spec", "sort-orders": "sort order"}
     for key, what in needed.items():
-        if not draft.document[key]:
+        if not builder.document[key]:
             raise InvalidMetadata(f"Attempting to add a snapshot before a {what} is added")
 
 
-def _count_sequence(draft: Draft, snapshot: Document) -> None:
+def _count_sequence(builder: TableBuilder, snapshot: Document) -> None:
     sequence = snapshot.get("sequence-number") or 0
-    if draft.version == 1:
+    if builder.version == 1:
         if sequence != 0:
             raise InvalidMetadata(f"Sequence number must be 0 in v1: {sequence}")
         return
-    last = draft.document["last-sequence-number"]
+    last = builder.document["last-sequence-number"]
     if sequence <= last and snapshot.get("parent-snapshot-id") is not None:
         raise _stale(
             f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
         )
-    draft.document["last-sequence-number"] = max(last, sequence)
+    builder.document["last-sequence-number"] = max(last, sequence)
 
 
-def _count_rows(draft: Draft, snapshot: Document) -> None:
+def _count_rows(builder: TableBuilder, snapshot: Document) -> None:
     first_row_id = snapshot.get("first-row-id")
     if first_row_id is None:
         raise InvalidMetadata("Cannot add a snapshot: first-row-id is null")
-    next_row_id = draft.document["next-row-id"]
+    next_row_id = builder.document["next-row-id"]
     if first_row_id < next_row_id:
         raise _stale(
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first_row_id} < {next_row_id}"
@@ -122,7 +122,7 @@ def _count_rows(draft: Draft, snapshot: Document) -> None:
     after = first_row_id + snapshot["added-rows"]
     if after >= _LONG_LIMIT:
         raise InvalidMetadata(f"Invalid added-rows (no row ids are left): {snapshot['added-rows']}")
-    draft.document["next-row-id"] = after
+    builder.document["next-row-id"] = after
 
 
 def _stale(problem: str) -> CommitConflict:

@@ -17,7 +17,7 @@ from tidemill.iceberg.metadata.json_fields import (
     shown,
 )
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import UNSORTED, Draft
+from tidemill.iceberg.metadata.table_builder import UNSORTED, TableBuilder
 from tidemill.iceberg.metadata.transforms import (
     can_transform,
     canonical_transform,
@@ -77,12 +77,12 @@ def check_add_order(update: Document, where: str) -> None:
     check_order(get_object(get_field(update, "sort-order", where), path), path)
 
 
-def add_order(draft: Draft, update: Document) -> None:
+def add_order(builder: TableBuilder, update: Document) -> None:
     """The id is given here; an order that is there already counts as added, so that a retry is no error."""
-    columns = draft.current_columns
+    columns = builder.current_columns
     if columns is None:
         raise InvalidMetadata("Cannot add a sort order before a schema is added")
-    orders = draft.document["sort-orders"]
+    orders = builder.document["sort-orders"]
     fields = [_canonical(field) for field in update["sort-order"]["fields"]]
     order = {**update["sort-order"], "fields": fields}
     check_order_columns(order, columns)
@@ -90,19 +90,19 @@ def add_order(draft: Draft, update: Document) -> None:
         (known for known in orders if [_canonical(field) for field in known["fields"]] == fields), None
     )
     if known is not None:
-        draft.last_order_id = known["order-id"]
+        builder.last_order_id = known["order-id"]
         return
     ids = [known["order-id"] for known in orders]
-    draft.last_order_id = next_id(ids, 1, "order-id") if fields else UNSORTED["order-id"]
-    draft.put("sort-orders", [*orders, {**order, "order-id": draft.last_order_id}])
+    builder.last_order_id = next_id(ids, 1, "order-id") if fields else UNSORTED["order-id"]
+    builder.put("sort-orders", [*orders, {**order, "order-id": builder.last_order_id}])
 
 
 def check_set_default_order(update: Document, where: str) -> None:
     get_int(update, "sort-order-id", where)
 
 
-def set_default_order(draft: Draft, update: Document) -> None:
-    choose(draft, ORDER, update["sort-order-id"], draft.last_order_id)
+def set_default_order(builder: TableBuilder, update: Document) -> None:
+    choose(builder, ORDER, update["sort-order-id"], builder.last_order_id)
 
 
 def _canonical(field: Document) -> Document:

@@ -11,7 +11,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_string,
     get_strings,
 )
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 
@@ -39,9 +39,9 @@ def check_set_statistics(update: Document, where: str) -> None:
     check_statistics(get_object(get_field(update, "statistics", where), path), path)
 
 
-def set_statistics(draft: Draft, update: Document) -> None:
-    draft.statistics[update["statistics"]["snapshot-id"]] = [update["statistics"]]
-    draft.has_changed = True
+def set_statistics(builder: TableBuilder, update: Document) -> None:
+    builder.statistics[update["statistics"]["snapshot-id"]] = [update["statistics"]]
+    builder.has_changed = True
 
 
 def check_set_partition_statistics(update: Document, where: str) -> None:
@@ -50,21 +50,21 @@ def check_set_partition_statistics(update: Document, where: str) -> None:
     check_partition_statistics(file, path)
 
 
-def set_partition_statistics(draft: Draft, update: Document) -> None:
+def set_partition_statistics(builder: TableBuilder, update: Document) -> None:
     file = update["partition-statistics"]
-    draft.partition_statistics[file["snapshot-id"]] = [file]
-    draft.has_changed = True
+    builder.partition_statistics[file["snapshot-id"]] = [file]
+    builder.has_changed = True
 
 
 def check_snapshot_id(update: Document, where: str) -> None:
     get_long(update, "snapshot-id", where)
 
 
-def remove_statistics(draft: Draft, update: Document) -> None:
-    if draft.statistics.pop(update["snapshot-id"], None) is not None:
-        draft.has_changed = True
+def remove_statistics(builder: TableBuilder, update: Document) -> None:
+    if builder.statistics.pop(update["snapshot-id"], None) is not None:
+        builder.has_changed = True
 
 
-def remove_partition_statistics(draft: Draft, update: Document) -> None:
-    if draft.partition_statistics.pop(update["snapshot-id"], None) is not None:
-        draft.has_changed = True
+def remove_partition_statistics(builder: TableBuilder, update: Document) -> None:
+    if builder.partition_statistics.pop(update["snapshot-id"], None) is not None:
+        builder.has_changed = True

@@ -16,7 +16,7 @@ from tidemill.iceberg.metadata.json_fields import (
     shown,
 )
 from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
-from tidemill.iceberg.metadata.table_builder import Draft, numbered
+from tidemill.iceberg.metadata.table_builder import TableBuilder, numbered
 from tidemill.iceberg.model.entries import Document
 
 _KEYS: Final = "encryption-keys"
@@ -42,46 +42,46 @@ def check_assign_uuid(update: Document, where: str) -> None:
     get_uuid(update, "uuid", where)
 
 
-def assign_uuid(draft: Draft, update: Document) -> None:
+def assign_uuid(builder: TableBuilder, update: Document) -> None:
     uuid: str = update["uuid"]
-    known = draft.document.get("table-uuid")
+    known = builder.document.get("table-uuid")
     if known is not None and known.lower() == uuid.lower():
         return
-    if known is not None and not draft.is_new:
+    if known is not None and not builder.is_new:
         raise InvalidMetadata(f"Cannot reassign uuid: {known} to {uuid}")
-    draft.put("table-uuid", uuid)
+    builder.put("table-uuid", uuid)
 
 
 def check_upgrade(update: Document, where: str) -> None:
     get_int(update, "format-version", where)
 
 
-def upgrade(draft: Draft, update: Document) -> None:
+def upgrade(builder: TableBuilder, update: Document) -> None:
     version = update["format-version"]
     if version > SUPPORTED_VERSION:
         raise InvalidMetadata(
             f"Cannot upgrade table to unsupported format version: v{version} "
             f"(supported: v{SUPPORTED_VERSION})"
         )
-    if version < draft.version:
-        raise InvalidMetadata(f"Cannot downgrade v{draft.version} table to v{version}")
-    if version == draft.version:
+    if version < builder.version:
+        raise InvalidMetadata(f"Cannot downgrade v{builder.version} table to v{version}")
+    if version == builder.version:
         return
-    before = draft.version
-    draft.put("format-version", version)
+    before = builder.version
+    builder.put("format-version", version)
     if before < 2:
-        draft.document["partition-specs"] = [
-            {**spec, "fields": numbered(spec["fields"])} for spec in draft.document["partition-specs"]
+        builder.document["partition-specs"] = [
+            {**spec, "fields": numbered(spec["fields"])} for spec in builder.document["partition-specs"]
         ]
-        draft.document["last-sequence-number"] = 0
+        builder.document["last-sequence-number"] = 0
         # Optional before, and required from now on.
-        draft.document["table-uuid"] = draft.document.get("table-uuid") or str(uuid4())
-        draft.document.pop("schema", None)
-        draft.document.pop("partition-spec", None)
+        builder.document["table-uuid"] = builder.document.get("table-uuid") or str(uuid4())
+        builder.document.pop("schema", None)
+        builder.document.pop("partition-spec", None)
     if version > 2:
-        draft.document["next-row-id"] = 0
-        if draft.document["current-snapshot-id"] == -1:
-            draft.set_current_snapshot(None)
+        builder.document["next-row-id"] = 0
+        if builder.document["current-snapshot-id"] == -1:
+            builder.set_current_snapshot(None)
 
 
 def check_set_location(update: Document, where: str) -> None:
@@ -89,10 +89,10 @@ def check_set_location(update: Document, where: str) -> None:
         raise InvalidMetadata(f"Invalid table location: {where}.location must not be empty")
 
 
-def set_location(draft: Draft, update: Document) -> None:
+def set_location(builder: TableBuilder, update: Document) -> None:
     location = stripped(update["location"])
-    if location != draft.document["location"]:
-        draft.put("location", location)
+    if location != builder.document["location"]:
+        builder.put("location", location)
 
 
 def check_encryption_key(key: Document, where: str) -> None:
@@ -108,19 +108,19 @@ def check_add_key(update: Document, where: str) -> None:
     check_encryption_key(get_object(get_field(update, "encryption-key", where), path), path)
 
 
-def add_key(draft: Draft, update: Document) -> None:
-    keys = draft.document.get(_KEYS) or []
+def add_key(builder: TableBuilder, update: Document) -> None:
+    keys = builder.document.get(_KEYS) or []
     key = update["encryption-key"]
     if all(known["key-id"] != key["key-id"] for known in keys):
-        draft.put(_KEYS, [*keys, key])
+        builder.put(_KEYS, [*keys, key])
 
 
 def check_remove_key(update: Document, where: str) -> None:
     get_string(update, "key-id", where)
 
 
-def remove_key(draft: Draft, update: Document) -> None:
-    keys = draft.document.get(_KEYS) or []
+def remove_key(builder: TableBuilder, update: Document) -> None:
+    keys = builder.document.get(_KEYS) or []
     kept = [key for key in keys if key["key-id"] != update["key-id"]]
     if len(kept) < len(keys):
-        draft.put(_KEYS, kept)
+        builder.put(_KEYS, kept)

@@ -17,7 +17,7 @@ UNSORTED: Final[Mapping[str, Any]] = {"order-id": 0, "fields": []}
 
 
 @dataclass
-class Draft:
+class TableBuilder:
     """Holds a document of its own; the values in it may be the base's and are replaced, never written to."""
 
     document: Document

@@ -18,7 +18,7 @@ from tidemill.iceberg.metadata import (
     table_attributes,
 )
 from tidemill.iceberg.metadata.json_fields import check_depth, get_object, get_string, without_nulls
-from tidemill.iceberg.metadata.table_builder import Draft
+from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 
@@ -27,7 +27,7 @@ class UpdateKind:
     """`check` looks at the update alone; `apply` may rely on that and looks at the table."""
 
     check: Callable[[Document, str], None]
-    apply: Callable[[Draft, Document], None]
+    apply: Callable[[TableBuilder, Document], None]
 
 
 UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {

@@ -27,7 +27,7 @@ from tidemill.iceberg.metadata.references import settle_log
 from tidemill.iceberg.metadata.schemas import check_version, fresh_schema, get_columns
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns, fresh_order
 from tidemill.iceberg.metadata.table_attributes import stripped
-from tidemill.iceberg.metadata.table_builder import Draft, empty_document, implied_refs, opened
+from tidemill.iceberg.metadata.table_builder import TableBuilder, empty_document, implied_refs, opened
 from tidemill.iceberg.metadata.table_documents import check_table
 from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS, UpdateKind, checked_updates
 from tidemill.iceberg.model.entries import Document, NewTable
@@ -75,20 +75,20 @@ def changed_table(
     """The document after the updates; `base` itself when they change nothing, and None to make a table."""
     checked = checked_updates(updates)
     if base is None:
-        draft = Draft(empty_document(_first_version(checked), now_ms), now_ms, is_new=True)
+        builder = TableBuilder(empty_document(_first_version(checked), now_ms), now_ms, is_new=True)
     else:
         # Time does not go back, whatever a clock says: readers refuse logs that are not in order.
-        draft = Draft(opened(base), max(now_ms, base["last-updated-ms"]), is_new=False)
+        builder = TableBuilder(opened(base), max(now_ms, base["last-updated-ms"]), is_new=False)
     for kind, update in checked:
-        kind.apply(draft, update)
-    if base is not None and not draft.has_changed:
+        kind.apply(builder, update)
+    if base is not None and not builder.has_changed:
         return base
     if base is None:
-        _complete(draft, default_location)
+        _complete(builder, default_location)
     else:
-        _log_base(draft, base, base_location)
-    _finish(draft)
-    return draft.document
+        _log_base(builder, base, base_location)
+    _finish(builder)
+    return builder.document
 
 
 def dropped_files(base: Document, changed: Document) -> Sequence[str]:
@@ -133,38 +133,38 @@ def _first_version(updates: Sequence[tuple[UpdateKind, Document]]) -> int:
     return int(version)
 
 
-def _complete(draft: Draft, default_location: str) -> None:
+def _complete(builder: TableBuilder, default_location: str) -> None:
     """What a commit that makes a table may leave to the catalog."""
-    document = draft.document
+    document = builder.document
     if document["table-uuid"] is None:
         document["table-uuid"] = str(uuid4())
     if document["location"] is None:
         document["location"] = stripped(default_location)
-    draft.has_new_shape = True
+    builder.has_new_shape = True
 
 
-def _log_base(draft: Draft, base: Document, base_location: str | None) -> None:
+def _log_base(builder: TableBuilder, base: Document, base_location: str | None) -> None:
     """The file of the base is history now."""
-    document = draft.document
-    document["last-updated-ms"] = draft.now_ms
+    document = builder.document
+    document["last-updated-ms"] = builder.now_ms
     kept = previous_versions(document["properties"])
     if base_location is not None:
         entry = {"timestamp-ms": base["last-updated-ms"], "metadata-file": base_location}
         document["metadata-log"] = [*document["metadata-log"], entry][-kept:]
 
 
-def _finish(draft: Draft) -> None:
-    draft.write_back()
-    settle_log(draft)
-    if draft.has_new_shape:
-        _check_shape(draft)
-    _mirror_for_v1(draft.document)
+def _finish(builder: TableBuilder) -> None:
+    builder.write_back()
+    settle_log(builder)
+    if builder.has_new_shape:
+        _check_shape(builder)
+    _mirror_for_v1(builder.document)
 
 
-def _check_shape(draft: Draft) -> None:
+def _check_shape(builder: TableBuilder) -> None:
     """The default spec and order have to fit the current schema."""
-    document = draft.document
-    columns = draft.current_columns
+    document = builder.document
+    columns = builder.current_columns
     if columns is None:
         raise InvalidMetadata(f"Cannot find schema with current-schema-id={document['current-schema-id']}")
     spec = find_by_id(document["partition-specs"], "spec-id", document["default-spec-id"])

@@ -18,7 +18,7 @@ DEFAULT_HISTORY_SIZE: Final = 10
 DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
 
 
-class ViewDraft:
+class ViewBuilder:
     """Shares what does not change with the base, and never writes to it."""
 
     def __init__(self, base: Document, now_ms: int) -> None:

@@ -21,7 +21,7 @@ from tidemill.iceberg.metadata.json_fields import (
     without_nulls,
 )
 from tidemill.iceberg.metadata.schemas import get_columns, stored_schema
-from tidemill.iceberg.metadata.view_builder import ViewDraft, history_size
+from tidemill.iceberg.metadata.view_builder import ViewBuilder, history_size
 from tidemill.iceberg.metadata.view_versions import check_version, writable_version
 from tidemill.iceberg.model.entries import Document, NewView
 
@@ -29,7 +29,7 @@ FORMAT_VERSION: Final = 1
 FIRST_VERSION: Final = 1
 FIRST_SCHEMA: Final = 0
 
-Step: TypeAlias = Callable[[ViewDraft], None]
+Step: TypeAlias = Callable[[ViewBuilder], None]
 
 
 def new_view(new: NewView, location: str, view_uuid: UUID, now_ms: int) -> Document:
@@ -56,10 +56,10 @@ def new_view(new: NewView, location: str, view_uuid: UUID, now_ms: int) -> Docum
 def changed_view(base: Document, updates: Sequence[Document], now_ms: int) -> Document:
     """The view after the updates; the very same object if they change nothing."""
     steps = [_step(update) for update in updates]
-    draft = ViewDraft(base, now_ms)
+    builder = ViewBuilder(base, now_ms)
     for step in steps:
-        step(draft)
-    return draft.finished()
+        step(builder)
+    return builder.finished()
 
 
 def check_updates(updates: Sequence[Document]) -> None:
@@ -138,33 +138,33 @@ def _step(update: Document) -> Step:
 
 def _assign_uuid(update: Document) -> Step:
     uuid = get_string(update, "uuid", "assign-uuid")
-    return lambda draft: draft.assign_uuid(uuid)
+    return lambda builder: builder.assign_uuid(uuid)
 
 
 def _upgrade_format(update: Document) -> Step:
     version = get_int(update, "format-version", "upgrade-format-version")
-    return lambda draft: draft.upgrade_format(version)
+    return lambda builder: builder.upgrade_format(version)
 
 
 def _add_schema(update: Document) -> Step:
     schema = _checked_schema(get_field(update, "schema", "add-schema"), "add-schema.schema")
-    return lambda draft: draft.add_schema(schema)
+    return lambda builder: builder.add_schema(schema)
 
 
 def _set_location(update: Document) -> Step:
     location = get_string(update, "location", "set-location")
     _check_location(location)
-    return lambda draft: draft.set_location(location)
+    return lambda builder: builder.set_location(location)
 
 
 def _set_properties(update: Document) -> Step:
     updates = get_strings(update, _spelled(update, "updates", "updated"), "set-properties")
-    return lambda draft: draft.set_properties(updates)
+    return lambda builder: builder.set_properties(updates)
 
 
 def _remove_properties(update: Document) -> Step:
     removals = get_texts(update, _spelled(update, "removals", "removed"), "remove-properties")
-    return lambda draft: draft.remove_properties(removals)
+    return lambda builder: builder.remove_properties(removals)
 
 
 def _add_version(update: Document) -> Step:
@@ -172,12 +172,12 @@ def _add_version(update: Document) -> Step:
     version = writable_version(
         get_object(get_field(update, "view-version", "add-view-version"), where), where
     )
-    return lambda draft: draft.add_version(version)
+    return lambda builder: builder.add_version(version)
 
 
 def _set_current_version(update: Document) -> Step:
     version_id = get_int(update, "view-version-id", "set-current-view-version")
-    return lambda draft: draft.set_current_version(version_id)
+    return lambda builder: builder.set_current_version(version_id)
 
 
 def _spelled(update: Document, key: str, earlier: str) -> str:

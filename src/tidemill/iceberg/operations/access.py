@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.credential_scope import reach_of
+from tidemill.catalog.operations.storage_access import storage_access_of
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.iceberg.operations.locations import EntryPlaces
@@ -28,7 +28,7 @@ class IcebergAccess:
 
     def options(self, caller: Caller, ident: TableIdent, place: str) -> Mapping[str, str]:
         """Storage options, maybe with credentials: for callers that were shown the table, and no log."""
-        return self._files.vend(place, reach_of(self._authorizer, caller, ident))
+        return self._files.vend(place, storage_access_of(self._authorizer, caller, ident))
 
     def is_there(self, ident: TableIdent, place: str) -> bool:
         """Whether this place is still that of the table, or nobody's; it may have got another name since."""

@@ -20,7 +20,7 @@ from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
 from tidemill.iceberg.operations.file_removal import FileRemoval
-from tidemill.iceberg.operations.names import place_taken, refuse_overlap
+from tidemill.iceberg.operations.names import location_taken, refuse_overlap
 from tidemill.iceberg.operations.outcomes import Change, UnsettledCommits, carry_out, have_happened
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
@@ -66,7 +66,7 @@ class Committer:
         self,
         idents: Sequence[TableIdent],
         plan: Callable[[], Sequence[Step]],
-        also: Callable[[CatalogTransaction, Sequence[Entry]], None],
+        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
     ) -> Sequence[Entry]:
         """`plan` looks at the present state and is asked again when that has changed meanwhile.
 
@@ -80,21 +80,21 @@ class Committer:
             for attempt in range(ATTEMPTS):
                 steps = plan()
                 try:
-                    return self._carry_out(steps, also)
+                    return self._carry_out(steps, on_commit)
                 except _Overtaken:
                     _pause(attempt)
         named = ", ".join(map(str, idents))
         raise CommitConflict(f"Cannot commit {named}: other commits were faster {ATTEMPTS} times; try again")
 
     def _carry_out(
-        self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
+        self, steps: Sequence[Step], on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None]
     ) -> Sequence[Entry]:
         written: list[str] = []
         done: list[Step] = []
         try:
             for step in steps:
                 done.append(self._with_file(step, written))
-            self._commit(done, also)
+            self._commit(done, on_commit)
         except CommitStateUnknown:
             self._unsettled.add(_changes(done), written)
             raise
@@ -109,10 +109,10 @@ class Committer:
         return [step.after for step in done]
 
     def _commit(
-        self, steps: Sequence[Step], also: Callable[[CatalogTransaction, Sequence[Entry]], None]
+        self, steps: Sequence[Step], on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None]
     ) -> None:
         def work(tx: IcebergTransaction) -> None:
-            also(tx, [step.after for step in steps])
+            on_commit(tx, [step.after for step in steps])
             # Others hold a place before they hold a table; whoever did it the other way round would
             # wait for somebody who waits.
             _check_places(tx, steps)
@@ -143,7 +143,7 @@ class Committer:
         with self._store.reading() as tx:
             refuse_overlap(tx, step.after)
             if not is_own and tx.iceberg.is_in_another(directory, step.after.entry_id):
-                raise place_taken(directory)
+                raise location_taken(directory)
 
 
 def _changes(steps: Sequence[Step]) -> Sequence[Change]:
@@ -165,7 +165,7 @@ def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
             tx.iceberg.is_place_taken(step.after)
             or any(_overlap(step.after.place, other.after.place) for other in steps if other is not step)
         ):
-            raise place_taken(step.after.place)
+            raise location_taken(step.after.place)
 
 
 def _lock(tx: IcebergTransaction, steps: Sequence[Step]) -> None:

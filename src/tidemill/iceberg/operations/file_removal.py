@@ -17,7 +17,7 @@ log = structlog.get_logger("tidemill.iceberg")
 
 
 class RemovableFiles(Protocol):
-    def place_of(self, location: str) -> str:
+    def resolve(self, location: str) -> str:
         """The one way to write this location; raises InvalidInput when nothing of ours may lie there."""
 
     def remove(self, location: str) -> None:
@@ -51,7 +51,7 @@ class FileRemoval:
     def _spelled(self, location: str) -> str:
         """In the one way, whichever a client chose when it registered the file."""
         try:
-            return self._files.place_of(location)
+            return self._files.resolve(location)
         except InvalidInput:
             return location
 
@@ -59,7 +59,7 @@ class FileRemoval:
         known: dict[str, bool] = {}
         for location in locations:
             try:
-                directory = self._files.place_of(location).rpartition("/")[0]
+                directory = self._files.resolve(location).rpartition("/")[0]
                 if directory not in known:
                     known[directory] = is_anothers(directory)
                 if known[directory]:

@@ -31,7 +31,7 @@ class EntryPlaces:
 
     def checked(self, location: str) -> str:
         """The place of a location that a client chose; raises InvalidInput when it is not ours to use."""
-        place = self._metadata.place_of(location)
+        place = self._metadata.resolve(location)
         if place == self._shared:
             raise InvalidInput("location", f"{location:.200} is where tables of many lie")
         return place

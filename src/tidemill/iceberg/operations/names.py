@@ -13,7 +13,7 @@ from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
 from tidemill.iceberg.operations.outcomes import carry_out, have_happened
-from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 
 class EntryNames:
@@ -57,7 +57,7 @@ class EntryNames:
         self,
         entry: Entry,
         existing: Entry | None,
-        also: Also[Entry],
+        on_commit: OnCommit[Entry],
         check: Callable[[Entry], None] = lambda _: None,
     ) -> Entry:
         """Adds the entry, or puts it in the place of the one there is.
@@ -67,9 +67,9 @@ class EntryNames:
         after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
 
         def work(tx: IcebergTransaction) -> Entry:
-            also(tx, after)
+            on_commit(tx, after)
             if tx.iceberg.is_place_taken(after):
-                raise place_taken(after.place)
+                raise location_taken(after.place)
             if existing is None:
                 tx.iceberg.add(after)
             elif not tx.iceberg.swap(existing, after):
@@ -80,14 +80,14 @@ class EntryNames:
 
         return carry_out(self._store, work, lambda tx, _: have_happened(tx, [(existing, after)]))
 
-    def remove(self, ident: TableIdent, also: Also[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
+    def remove(self, ident: TableIdent, on_commit: OnCommit[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
         """Takes the name away; files that are to be removed are noted in the same transaction."""
 
         def work(tx: IcebergTransaction) -> Entry:
             entry = tx.iceberg.lock(ident, self._kind)
             if entry is None:
                 raise self._missing(ident)
-            also(tx, entry)
+            on_commit(tx, entry)
             if purge is Purge.REMOVE_FILES:
                 tx.purges.add(entry)
             tx.iceberg.remove(entry.entry_id)
@@ -98,13 +98,15 @@ class EntryNames:
 
         return carry_out(self._store, work, is_gone)
 
-    def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
+    def rename(
+        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
+    ) -> None:
         """Raises RenameTargetTaken, NamespaceNotFound."""
         self._authorizer.require(caller, Permission.MANAGE, source)
         self._authorizer.require(caller, Permission.WRITE, target)
 
         def work(tx: IcebergTransaction) -> Entry:
-            also(tx, None)
+            on_commit(tx, None)
             entry = self.found(tx, source)
             tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
@@ -137,9 +139,9 @@ def refuse_taken(tx: IcebergTransaction, entry: Entry) -> None:
 def refuse_overlap(tx: IcebergTransaction, entry: Entry) -> None:
     """Raises what taking the place would raise, before anything is written there."""
     if tx.iceberg.is_overlapping(entry):
-        raise place_taken(entry.place)
+        raise location_taken(entry.place)
 
 
-def place_taken(place: str) -> InvalidInput:
+def location_taken(place: str) -> InvalidInput:
     """Not a conflict: on a commit clients would take that for a reason to try the same again."""
     return InvalidInput("location", f"{place:.200} is, contains or lies in the place of something else")

@@ -18,7 +18,7 @@ from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.commit_engine import Committer, Step
 from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import now_ms, refuse_overlap
-from tidemill.iceberg.ports import Also, IcebergStore, IcebergTransaction
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 
 class IcebergCommitOperations:
@@ -30,20 +30,20 @@ class IcebergCommitOperations:
         self._places = places
         self._committer = committer
 
-    def commit(self, caller: Caller, change: Change, also: Also[Entry]) -> Entry:
+    def commit(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
         """Applies it to the state there is when it is applied, as often as that changes meanwhile."""
-        [entry] = self._commit(caller, [change], lambda tx, entries: also(tx, entries[0]))
+        [entry] = self._commit(caller, [change], lambda tx, entries: on_commit(tx, entries[0]))
         return entry
 
-    def commit_all(self, caller: Caller, changes: Sequence[Change], also: Also[None]) -> None:
+    def commit_all(self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[None]) -> None:
         named = [change.ident for change in changes]
         twice = next((ident for ident in named if named.count(ident) > 1), None)
         if twice is not None:
             raise InvalidInput("table-changes", f"{twice} is there twice; one change has all its updates")
-        self._commit(caller, changes, lambda tx, _: also(tx, None))
+        self._commit(caller, changes, lambda tx, _: on_commit(tx, None))
 
     def _commit(
-        self, caller: Caller, changes: Sequence[Change], also: Also[Sequence[Entry]]
+        self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[Sequence[Entry]]
     ) -> Sequence[Entry]:
         for change in changes:
             self._authorizer.require(caller, Permission.WRITE, change.ident)
@@ -55,7 +55,7 @@ class IcebergCommitOperations:
             with self._store.reading() as tx:
                 return [self._step(tx, change) for change in changes]
 
-        return self._committer.commit([change.ident for change in changes], plan, also)
+        return self._committer.commit([change.ident for change in changes], plan, on_commit)
 
     def _step(self, tx: IcebergTransaction, change: Change) -> Step:
         before = tx.iceberg.find(change.ident, EntryKind.TABLE)

@@ -28,7 +28,7 @@ from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_overlap, refuse_taken
 from tidemill.iceberg.operations.outcomes import carry_out
 from tidemill.iceberg.operations.purges import Purger
-from tidemill.iceberg.ports import Also, IcebergStore
+from tidemill.iceberg.ports import IcebergStore, OnCommit
 
 
 class IcebergTableOperations:
@@ -53,7 +53,7 @@ class IcebergTableOperations:
         self._looks_for_files = looks_for_files
         self._names = EntryNames(store, authorizer, EntryKind.TABLE, IcebergTableNotFound)
 
-    def create(self, caller: Caller, ident: TableIdent, new: NewTable, also: Also[Entry]) -> Entry:
+    def create(self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[Entry]) -> Entry:
         self._authorizer.require(caller, Permission.WRITE, ident)
         entry, document = self._described(ident, new)
         self._places.prepare(document["location"])
@@ -63,17 +63,19 @@ class IcebergTableOperations:
                 refuse_taken(tx, entry)
             return [Step(None, entry, document)]
 
-        [made] = self._committer.commit([ident], plan, lambda tx, entries: also(tx, entries[0]))
+        [made] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
         return made
 
-    def stage(self, caller: Caller, ident: TableIdent, new: NewTable, also: Also[StagedTable]) -> StagedTable:
+    def stage(
+        self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[StagedTable]
+    ) -> StagedTable:
         """Tells what the table would be; nothing is made but the directories clients may need."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         entry, document = self._described(ident, new)
         staged = StagedTable(ident, entry.place, orjson.dumps(document))
         self._places.prepare(document["location"])
         # Without a key nothing is written, and with one the receipt tells what became of it.
-        carry_out(self._store, lambda tx: also(tx, staged), lambda *_: False)
+        carry_out(self._store, lambda tx: on_commit(tx, staged), lambda *_: False)
         return staged
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
@@ -99,7 +101,7 @@ class IcebergTableOperations:
         ident: TableIdent,
         metadata_location: str,
         mode: Registration,
-        also: Also[Entry],
+        on_commit: OnCommit[Entry],
     ) -> Entry:
         """Gives a name to a table whose metadata is in storage already."""
         replaces = mode is Registration.OVERWRITE
@@ -114,22 +116,24 @@ class IcebergTableOperations:
         document = orjson.loads(data)
         check_table(document)
         entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
-        return self._names.put(entry, existing, also, self._check_there)
+        return self._names.put(entry, existing, on_commit, self._check_there)
 
-    def unregister(self, caller: Caller, ident: TableIdent, also: Also[Entry]) -> Entry:
+    def unregister(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[Entry]) -> Entry:
         """The name goes, all files stay; gives the last state."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
-        return self._names.remove(ident, also)
+        return self._names.remove(ident, on_commit)
 
-    def drop(self, caller: Caller, ident: TableIdent, purge: Purge, also: Also[None]) -> None:
+    def drop(self, caller: Caller, ident: TableIdent, purge: Purge, on_commit: OnCommit[None]) -> None:
         self._authorizer.require(caller, Permission.MANAGE, ident)
 
-        entry = self._names.remove(ident, lambda tx, _: also(tx, None), purge)
+        entry = self._names.remove(ident, lambda tx, _: on_commit(tx, None), purge)
         if purge is Purge.REMOVE_FILES:
             self._purger.purge(entry)
 
-    def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
-        self._names.rename(caller, source, target, also)
+    def rename(
+        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
+    ) -> None:
+        self._names.rename(caller, source, target, on_commit)
 
     def _check_there(self, entry: Entry) -> None:
         if not self._files.is_there(entry.metadata_location):

@@ -19,7 +19,7 @@ from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
 from tidemill.iceberg.operations.commit_engine import Committer, Step
 from tidemill.iceberg.operations.locations import EntryPlaces
 from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_taken
-from tidemill.iceberg.ports import Also, IcebergStore
+from tidemill.iceberg.ports import IcebergStore, OnCommit
 
 
 class IcebergViewOperations:
@@ -38,7 +38,7 @@ class IcebergViewOperations:
         self._committer = committer
         self._names = EntryNames(store, authorizer, EntryKind.VIEW, IcebergViewNotFound)
 
-    def create(self, caller: Caller, ident: TableIdent, new: NewView, also: Also[Entry]) -> Entry:
+    def create(self, caller: Caller, ident: TableIdent, new: NewView, on_commit: OnCommit[Entry]) -> Entry:
         self._authorizer.require(caller, Permission.WRITE, ident)
         entry_id, own = self._places.new()
         location = own if new.location is None else new.location.rstrip("/")
@@ -49,7 +49,7 @@ class IcebergViewOperations:
                 refuse_taken(tx, entry)
                 return [Step(None, entry, new_view(new, location, entry_id, now_ms(tx)))]
 
-        [made] = self._committer.commit([ident], plan, lambda tx, entries: also(tx, entries[0]))
+        [made] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
         return made
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
@@ -61,7 +61,7 @@ class IcebergViewOperations:
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         return self._names.list_in(caller, namespace, page)
 
-    def replace(self, caller: Caller, change: Change, also: Also[Entry]) -> Entry:
+    def replace(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
         """The last writer wins: only the view's identity can be required, and updates fit any state of it."""
         self._authorizer.require(caller, Permission.WRITE, change.ident)
         # Before anything that a client would take for a reason to try the same again.
@@ -80,10 +80,12 @@ class IcebergViewOperations:
                 return [Step(before, before, document)]
             return [Step(before, replace(before, place=self._places.checked(document["location"])), document)]
 
-        [done] = self._committer.commit([change.ident], plan, lambda tx, entries: also(tx, entries[0]))
+        [done] = self._committer.commit([change.ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
         return done
 
-    def register(self, caller: Caller, ident: TableIdent, metadata_location: str, also: Also[Entry]) -> Entry:
+    def register(
+        self, caller: Caller, ident: TableIdent, metadata_location: str, on_commit: OnCommit[Entry]
+    ) -> Entry:
         """Gives a name to a view whose metadata is in storage already."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         entry_id, _ = self._places.new()
@@ -94,12 +96,14 @@ class IcebergViewOperations:
         document = orjson.loads(data)
         check_view(document)
         entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
-        return self._names.put(entry, None, also)
+        return self._names.put(entry, None, on_commit)
 
-    def drop(self, caller: Caller, ident: TableIdent, also: Also[None]) -> None:
+    def drop(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[None]) -> None:
         """Its metadata stays in storage, where it can be registered again."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
-        self._names.remove(ident, lambda tx, _: also(tx, None))
+        self._names.remove(ident, lambda tx, _: on_commit(tx, None))
 
-    def rename(self, caller: Caller, source: TableIdent, target: TableIdent, also: Also[None]) -> None:
-        self._names.rename(caller, source, target, also)
+    def rename(
+        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
+    ) -> None:
+        self._names.rename(caller, source, target, on_commit)

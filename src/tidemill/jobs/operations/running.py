@@ -47,7 +47,7 @@ class RunningJob:
         if self.is_pausing.is_set():
             raise JobPaused(self.job.job_id)
 
-    def heed(self, job: Job) -> None:
+    def apply_signals(self, job: Job) -> None:
         """Notes what the job's row asks for."""
         if job.cancel_requested_at is not None:
             self.is_cancelled.set()

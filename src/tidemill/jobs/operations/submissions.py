@@ -42,7 +42,7 @@ class JobOperations:
         assessor: Assessor,
         views: ViewAssessor,
         clusters: Clusters,
-        bell: Callable[[], None],
+        wake_worker: Callable[[], None],
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -51,7 +51,7 @@ class JobOperations:
         self._assessor = assessor
         self._views = views
         self._clusters = clusters
-        self._bell = bell
+        self._wake_worker = wake_worker
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -137,7 +137,7 @@ class JobOperations:
         with self._store.transaction() as tx:
             resumed = tx.jobs.resume(job_id)
             tx.events.append(job_id, "resumed", {"by": caller.principal})
-        self._bell()
+        self._wake_worker()
         return resumed
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
@@ -204,7 +204,7 @@ class JobOperations:
             )
             tx.jobs.add(job)
             tx.events.append(job.job_id, "submitted", {"by": caller.principal})
-        self._bell()
+        self._wake_worker()
         return job
 
 

@@ -66,7 +66,7 @@ class JobWorker:
         """Does the job; whatever it raises, other than losing the lease, is how it ended."""
         running = RunningJob(self._store, job, self._owner)
         self._current = running
-        running.heed(job)
+        running.apply_signals(job)
         if job.attempt > self._policy.max_attempts:
             message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
             self._finish(running, JobState.FAILED, None, Failure(message))
@@ -149,7 +149,7 @@ class JobWorker:
                 job = tx.jobs.get(running.job.job_id)
         if job.epoch != running.lease.epoch:
             raise LeaseLost(job.job_id, running.lease.epoch)
-        running.heed(job)
+        running.apply_signals(job)
 
 
 def failure_of(error: TidemillError) -> Failure:

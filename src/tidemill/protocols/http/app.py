@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidemill.catalog.model.callers import ANONYMOUS_CALLER
-from tidemill.catalog.nonblocking import TakesTime, in_haste
+from tidemill.catalog.nonblocking import WouldBlock, nonblocking
 from tidemill.errors import (
     CommitStateUnknown,
     ErrorCode,
@@ -169,9 +169,9 @@ class HttpApp:
             headers=request.headers,
             body=await self._read_body(request, match.route.body),
         )
-        if match.route.is_quick and self._limits.tries_at_once:
+        if match.route.is_quick and self._limits.runs_quick_on_loop:
             # Going to a thread and back costs more than a look into the database.
-            with suppress(TakesTime, Unavailable), in_haste():
+            with suppress(WouldBlock, Unavailable), nonblocking():
                 return match.route.handler(call)
         handler = partial(_handled, match.route.handler, call)
         if match.route.is_waiting:

@@ -16,8 +16,8 @@ MAX_EXPRESSION_BYTES: Final = 8 * KIB
 class Limits:
     """`waiting_threads` serve long polls, which would otherwise take all threads from everybody else.
 
-    `tries_at_once` is for servers whose database and files are on the same machine: reads that find all they
-    need there are answered without a thread.
+    `runs_quick_on_loop` is for servers whose database and files are on the same machine: quick requests are
+    tried on the event loop before they get a thread.
     """
 
     json_bytes: int = MIB
@@ -26,4 +26,4 @@ class Limits:
     decoded_arrow_bytes: int = 512 * MIB
     threads: int = 40
     waiting_threads: int = 256
-    tries_at_once: bool = False
+    runs_quick_on_loop: bool = False

@@ -11,7 +11,7 @@ import orjson
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import Unavailable
 from tidemill.iceberg.metadata.tables import refs_only
 from tidemill.iceberg.model.entries import Entry, StagedTable
@@ -135,7 +135,7 @@ def _state(metadata_location: str, metadata: bytes) -> bytes:
 
 
 def _with_refs_only(metadata: bytes) -> bytes:
-    may_take_time()
+    may_block()
     return orjson.dumps(refs_only(orjson.loads(metadata)))
 
 

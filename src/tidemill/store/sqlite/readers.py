@@ -36,7 +36,7 @@ class SqliteReaders:
             self._idle.pop().close()
         self._engine.dispose()
 
-    def take(self) -> _Reader:
+    def acquire(self) -> _Reader:
         try:
             return self._idle.pop()
         except IndexError:
@@ -44,7 +44,7 @@ class SqliteReaders:
         with translated():
             return _Reader(self._engine.connect())
 
-    def give_back(self, reader: _Reader, *, is_sound: bool) -> None:
+    def release(self, reader: _Reader, *, is_sound: bool) -> None:
         if is_sound and len(self._idle) < MAX_IDLE:
             reader.end()
             self._idle.append(reader)
@@ -66,14 +66,14 @@ class ReaderLease:
         self._readers = readers
 
     def __enter__(self) -> SqlTransaction:
-        self._reader = self._readers.take()
+        self._reader = self._readers.acquire()
         return self._reader.transaction
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # In what state a connection is after an error of the database is not worth knowing.
-        self._readers.give_back(self._reader, is_sound=not isinstance(error, DBAPIError))
+        self._readers.release(self._reader, is_sound=not isinstance(error, DBAPIError))
         if isinstance(error, DBAPIError):
             with translated():
                 raise error

@@ -12,13 +12,13 @@ from types import TracebackType
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from tidemill.catalog.nonblocking import TakesTime, is_in_haste
+from tidemill.catalog.nonblocking import WouldBlock, is_nonblocking
 from tidemill.errors import Unavailable
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.unit_of_work import SqlTransaction
 
 
-class Turns:
+class WriteLock:
     """Lets the threads of one process into SQLite one by one: its own waiting is by sleeping, and slow."""
 
     def __init__(self, timeout: timedelta) -> None:
@@ -26,50 +26,50 @@ class Turns:
         self._timeout = timeout
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        self.take()
+    def held(self) -> Iterator[None]:
+        self.acquire()
         try:
             yield
         finally:
-            self.give_back()
+            self.release()
 
-    def take(self) -> None:
-        if is_in_haste():
+    def acquire(self) -> None:
+        if is_nonblocking():
             if not self._lock.acquire(blocking=False):
-                raise TakesTime
+                raise WouldBlock
         elif not self._lock.acquire(timeout=self._timeout.total_seconds()):
             raise Unavailable(f"The catalog database was busy for {self._timeout.total_seconds():.0f} s")
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._lock.release()
 
 
 class SqliteWriter:
     """Keeps its connection, with the repositories on it, from one transaction to the next."""
 
-    def __init__(self, engine: Engine, turns: Turns) -> None:
+    def __init__(self, engine: Engine, write_lock: WriteLock) -> None:
         self._engine = engine
-        self._turns = turns
+        self._write_lock = write_lock
         self._kept: tuple[Connection, SqlTransaction] | None = None
 
     def transaction(self) -> WriterLease:
         return WriterLease(self)
 
     def begin(self) -> SqlTransaction:
-        self._turns.take()
+        self._write_lock.acquire()
         try:
             with translated():
                 connection, transaction = self._kept or self._open()
-                if is_in_haste():
+                if is_nonblocking():
                     _begin_now(connection)
                 connection.begin()
                 return transaction
-        except TakesTime:
-            self._turns.give_back()
+        except WouldBlock:
+            self._write_lock.release()
             raise
         except BaseException:
             self._drop()
-            self._turns.give_back()
+            self._write_lock.release()
             raise
 
     def end(self, error: BaseException | None) -> None:
@@ -88,10 +88,10 @@ class SqliteWriter:
             self._drop()
             raise
         finally:
-            self._turns.give_back()
+            self._write_lock.release()
 
     def close(self) -> None:
-        with self._turns.turn():
+        with self._write_lock.held():
             self._drop()
 
     def _open(self) -> tuple[Connection, SqlTransaction]:
@@ -124,7 +124,7 @@ def _begin_now(connection: Connection) -> None:
         connection.connection.cursor().execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         if is_busy(error):
-            raise TakesTime from error
+            raise WouldBlock from error
         raise as_database_error(error, connection.dialect) from error
 
 

@@ -68,7 +68,7 @@ class Lake:
         return self.planner.plan(entry, request)
 
 
-def open_lake(directory: Path) -> Lake:
+def open_adapters(directory: Path) -> Lake:
     warehouse = directory / "warehouse"
     files = LocalTableFiles(warehouse)
     catalog = SqlCatalog("lake", uri="sqlite:///:memory:", warehouse=f"file://{warehouse}")

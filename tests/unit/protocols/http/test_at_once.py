@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from tidemill.catalog.nonblocking import may_take_time
+from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.app import HttpApp, Service
 from tidemill.protocols.http.call import Call, Handler, local_caller
@@ -40,7 +40,7 @@ def is_main_thread(_: Call) -> Response:
 
 
 def needs_time(call: Call) -> Response:
-    may_take_time()
+    may_block()
     return is_main_thread(call)
 
 
@@ -52,17 +52,17 @@ def finds_the_database_busy(call: Call) -> Response:
 
 def test_a_quick_read_is_answered_at_once() -> None:
     route = Route("GET", "/where", is_main_thread, is_quick=True)
-    assert answered_on_the_loop(route, Limits(tries_at_once=True))
+    assert answered_on_the_loop(route, Limits(runs_quick_on_loop=True))
 
 
 @pytest.mark.parametrize("handler", [needs_time, finds_the_database_busy])
 def test_what_would_wait_is_done_again_in_a_thread(handler: Handler) -> None:
     route = Route("GET", "/where", handler, is_quick=True)
-    assert not answered_on_the_loop(route, Limits(tries_at_once=True))
+    assert not answered_on_the_loop(route, Limits(runs_quick_on_loop=True))
 
 
 def test_other_routes_have_threads() -> None:
-    assert not answered_on_the_loop(Route("GET", "/where", is_main_thread), Limits(tries_at_once=True))
+    assert not answered_on_the_loop(Route("GET", "/where", is_main_thread), Limits(runs_quick_on_loop=True))
 
 
 def test_nothing_is_tried_at_once_where_storage_is_elsewhere() -> None:

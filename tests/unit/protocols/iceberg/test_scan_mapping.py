@@ -23,7 +23,7 @@ from tests.unit.iceberg.planning.lakes import (
     entry,
     metadata_of,
     metadata_with,
-    open_lake,
+    open_adapters,
     rows,
     write_manifest,
     write_manifest_list,
@@ -116,7 +116,7 @@ def checked(body: bytes | memoryview[int], schema: str) -> Any:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return open_lake(tmp_path_factory.mktemp("lake"))
+    return open_adapters(tmp_path_factory.mktemp("lake"))
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tidemill.catalog.model.callers import Caller, Permission, Reach
+from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import PermissionDenied
 
 
-def reach_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> Reach:
+def storage_access_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> StorageAccess:
     """As far as the caller's permissions on the table."""
     try:
         authorizer.require(caller, Permission.WRITE, ident)
     except PermissionDenied:
-        return Reach.READ
-    return Reach.WRITE
+        return StorageAccess.READ
+    return StorageAccess.WRITE
