@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 # Loaded at first use: the server and the workers import this package too and need none of it.
-_HOMES: Final = {
+_MODULES: Final = {
     "UDF": "sdk.functions",
     "Blob": "functions.blobs",
     "BoundFunction": "sdk.bindings",
@@ -96,8 +96,8 @@ _HOMES: Final = {
     "Lake": "sdk.lake",
     "Lineage": "sdk.lineage",
     "LineageStep": "sdk.lineage",
-    "Manifest": "sdk.manifests",
-    "ManifestInfo": "sdk.manifests",
+    "Manifest": "sdk.environments",
+    "ManifestInfo": "sdk.environments",
     "OnError": "sdk.policies",
     "Preview": "sdk.preview",
     "QueryDefinition": "sdk.definitions",
@@ -126,9 +126,9 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tidemill.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"tidemill.{_MODULES[name]}"), name)
 
 
 def _version() -> str:

@@ -1,0 +1,1 @@
+"""Values of the catalog: frozen, comparable, without behaviour that touches the outside."""

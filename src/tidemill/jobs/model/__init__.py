@@ -1,0 +1,1 @@
+"""Values of jobs: what is requested, planned, run, covered and recorded."""

@@ -1,0 +1,1 @@
+"""Our own API at /api/v1: what the SDK, the command line and operators use beyond the two open protocols."""

@@ -1,0 +1,1 @@
+"""One module per resource; each ends with the table of its routes."""
