@@ -356,8 +356,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--fragments", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--isolation", choices=ISOLATIONS, default="none", help="where functions are called")
-    parser.add_argument("--folder", type=Path, help="where the tables are, by default a temporary folder")
+    parser.add_argument("--isolation", choices=ISOLATIONS, default="none", help="where functions run")
+    parser.add_argument("--folder", type=Path, help="folder of the tables; default is a temporary one")
     parser.add_argument("--geneva", action="store_true", help="also run Geneva on local Ray")
     return parser.parse_args()
 

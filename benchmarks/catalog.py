@@ -284,21 +284,21 @@ def show(title: str, headings: tuple[str, str], measured: Sequence[Rates]) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=100)
-    parser.add_argument("--many", type=int, default=10_000, help="tables of the large catalog")
+    parser.add_argument("--many", type=int, default=10_000, help="number of tables in the large catalog")
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement of reads")
+    parser.add_argument("--seconds", type=float, default=1.5, help="duration of each read measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=8, help="versions created per table and round")
     parser.add_argument(
         "--processes",
         type=int,
         default=os.cpu_count() or 1,
-        help="of tidemill; the adapter takes all cores by itself",
+        help="processes of tidemill; pylance's server always uses all cores",
     )
     parser.add_argument(
         "--beside",
         metavar="PYTHON",
-        help="the Python of an environment with another Tidemill, to be measured instead of pylance's server",
+        help="Python of an environment with another Tidemill, measured instead of pylance's server",
     )
     parser.add_argument("--serve-adapter", metavar="ROOT", help=argparse.SUPPRESS)
     given = vars(parser.parse_args())
