@@ -1,4 +1,4 @@
-"""Warm backfills against raw pylance with the same functions in the same run, with the memory of tasks."""
+"""Compares warm backfills with raw pylance running the same functions, and measures the memory of tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ import tidemill
 
 DIMENSIONS: Final = 384
 VECTOR: Final = pa.list_(pa.float32(), DIMENSIONS)
-# Raw and ours, what is put in safety, and room for others.
+# The raw and our copy of the vectors, plus checkpoints and headroom.
 VECTOR_COPIES: Final = 3
 WHERES: Final = {"1 % in one place": "id < {rows} / 100", "1 % all over": "id % 100 = 7"}
 ISOLATIONS: Final = ("none", "process")
@@ -59,7 +59,7 @@ def vector(x: pa.Array) -> pa.Array:
 
 @tidemill.udf
 def costly(x: float) -> float:
-    """About 20 microseconds of Python."""
+    """Takes about 20 microseconds of Python."""
     total = x
     for step in range(500):
         total += step
@@ -68,7 +68,7 @@ def costly(x: float) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """A function, and what else than the whole column is filled with it."""
+    """A function, and whether it also fills parts of the column."""
 
     function: Any
     is_by_row: bool = False
@@ -97,7 +97,7 @@ CASES: Final = {
 
 @dataclass
 class Measured:
-    """Seconds of each repeat; the largest memory of a task over all of them."""
+    """The seconds of each repeat, and the peak memory of any task."""
 
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
@@ -108,7 +108,7 @@ class Measured:
 
 
 class TaskMemory:
-    """Watches the Python processes in which Spark runs tasks, with the children that call functions."""
+    """Watches the Python processes in which Spark runs tasks, and their children that call functions."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -161,7 +161,7 @@ def _resident(process: int) -> int:
 
 
 def _read(path: Path) -> str:
-    """A process may end while it is looked at."""
+    """Tolerates processes that end while they are inspected."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -170,7 +170,7 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where everything happens; every repeat has tables of its own, so that none is left behind."""
+    """The working folder. Every repeat has its own tables, which are removed afterwards."""
 
     lake: tidemill.Lake
     folder: Path
@@ -230,7 +230,7 @@ def raw_column(dataset: lance.LanceDataset, case: Case) -> None:
 
 
 def measure(bench: Bench, case: Case, repeats: int) -> dict[str, Measured]:
-    # The first round warms everything up.
+    # The first round is a warm-up.
     measure_once(bench, case, {})
     found: dict[str, Measured] = {}
     for _ in range(repeats):
@@ -263,7 +263,7 @@ def check_same(raw: lance.LanceDataset, table: tidemill.Table) -> None:
 
 
 def total(dataset: lance.LanceDataset) -> float:
-    """Weighted by row, so that values in the wrong place are seen; a second copy of vectors has no room."""
+    """A checksum weighted by row: it detects misplaced values without a second copy of the vectors."""
     found = 0.0
     for batch in dataset.to_batches(columns=["id", "y"]):
         column = batch["y"]
@@ -329,7 +329,7 @@ print("FOUND " + json.dumps({name: seconds[1:] for name, seconds in found.items(
 
 
 def compare_geneva(console: Console, folder: Path, repeats: int) -> None:
-    """Geneva as any user has it, in the environment that the interoperability tests make."""
+    """Runs the published Geneva release, in the environment that the interoperability tests create."""
     sys.path.insert(0, str(INTEROP))
     from tests.interop.geneva.run import prepared
 
@@ -356,8 +356,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--fragments", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--isolation", choices=ISOLATIONS, default="none", help="where functions are called")
-    parser.add_argument("--folder", type=Path, help="where the tables are, by default a temporary folder")
+    parser.add_argument("--isolation", choices=ISOLATIONS, default="none", help="where functions run")
+    parser.add_argument("--folder", type=Path, help="folder of the tables; default is a temporary one")
     parser.add_argument("--geneva", action="store_true", help="also run Geneva on local Ray")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Requests per second of the catalog's hot paths beside pylance's own REST server, in the same run."""
+"""Compares requests per second on the catalog's hot paths with pylance's own REST server, in the same run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_U64: Final = (1 << 64) - 1
 
 
 class Template:
-    """A real Lance table with a chain of real manifests, which every table of the benchmark starts from."""
+    """A real Lance table with a chain of real manifests; every table of the benchmark starts from it."""
 
     def __init__(self, folder: Path, versions: int) -> None:
         rows = pa.table({"id": pa.array([1, 2], pa.int64()), "text": ["a", "b"], "score": [0.1, 0.2]})
@@ -65,7 +65,7 @@ class Template:
 
 @dataclass
 class Server:
-    """A server process with tables in it; it ends when its standard input is closed."""
+    """A server process with its tables; it ends when its standard input is closed."""
 
     title: str
     process: subprocess.Popen[str]
@@ -79,7 +79,7 @@ class Server:
         self.process.wait(30)
 
     def fill(self, names: Sequence[str], template: Template, connections: int) -> None:
-        """Declares tables, puts data under them and commits their first versions, as a client does."""
+        """Declares tables, writes their data and commits their first versions, as a client does."""
         shares = [names[start::connections] for start in range(connections)]
         waiting = [iter(share) for share in shares]
 
@@ -101,7 +101,7 @@ class Server:
     def commits(
         self, names: Sequence[str], template: Template, each: int, connections: int
     ) -> list[Iterator[bytes]]:
-        """Staged manifests as requests; a table belongs to one lane, so that its versions come in order."""
+        """Stages manifests and returns the requests; one lane per table keeps its versions in order."""
         lanes: list[list[bytes]] = [[] for _ in range(connections)]
         for _ in range(each):
             for index, name in enumerate(names):
@@ -142,7 +142,7 @@ def _start(title: str, command: Sequence[str], root: Path, python: str = sys.exe
 
 
 def serve_adapter(root: str) -> None:
-    """pylance's server over a directory, keeping versions for its clients as ours does."""
+    """Runs pylance's server over a directory; it manages versions for its clients, as ours does."""
     properties = {"root": root, "manifest_enabled": "true", "table_version_tracking_enabled": "true"}
     with lance.namespace.RestAdapter("dir", properties, host="127.0.0.1", port=0) as adapter:
         print(f"ready at http://127.0.0.1:{adapter.port}", flush=True)
@@ -178,7 +178,7 @@ def _any_of(ready: Sequence[bytes]) -> Iterator[bytes]:
 
 @dataclass
 class Rates:
-    """What two servers did, round by round, for one operation."""
+    """The rates of two servers for one operation, round by round."""
 
     operation: str
     first: list[float] = field(default_factory=list)
@@ -208,7 +208,7 @@ class Options:
 
     @property
     def all_rounds(self) -> int:
-        """The first warms up."""
+        """Includes the first round, which is a warm-up."""
         return self.rounds + 1
 
 
@@ -217,7 +217,7 @@ def table_names(count: int) -> list[str]:
 
 
 def compare(options: Options, folder: Path) -> list[Rates]:
-    """The hot paths, ours beside another server, on the same tables and the same manifests."""
+    """Measures the hot paths of our server and another one, on the same tables and manifests."""
     template = Template(folder, 1 + options.commits * options.all_rounds)
     names = table_names(options.tables)
     reads: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -234,7 +234,7 @@ def compare(options: Options, folder: Path) -> list[Rates]:
     for server in (ours, theirs):
         server.fill(names, template, options.connections)
     for number in range(options.all_rounds):
-        # Who goes first changes, so that a machine that slows down favours nobody.
+        # The order alternates, so that a machine that slows down favours neither server.
         for server in (ours, theirs) if number % 2 else (theirs, ours):
             rates = [
                 drive(server.port, [lane() for _ in range(options.connections)], options.seconds)
@@ -251,7 +251,7 @@ def compare(options: Options, folder: Path) -> list[Rates]:
 
 
 def scale(options: Options, folder: Path) -> Rates:
-    """Describes anywhere in a large catalog and in a small one."""
+    """Measures random describes in a large catalog and in a small one."""
     template = Template(folder, 1)
     measured = Rates("describe_table")
     rates = {options.many: measured.first, options.tables: measured.second}
@@ -284,21 +284,21 @@ def show(title: str, headings: tuple[str, str], measured: Sequence[Rates]) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=100)
-    parser.add_argument("--many", type=int, default=10_000, help="tables of the large catalog")
+    parser.add_argument("--many", type=int, default=10_000, help="number of tables in the large catalog")
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement of reads")
+    parser.add_argument("--seconds", type=float, default=1.5, help="duration of each read measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commits", type=int, default=8, help="versions created per table and round")
     parser.add_argument(
         "--processes",
         type=int,
         default=os.cpu_count() or 1,
-        help="of tidemill; the adapter takes all cores by itself",
+        help="processes of tidemill; pylance's server always uses all cores",
     )
     parser.add_argument(
         "--beside",
         metavar="PYTHON",
-        help="the Python of an environment with another Tidemill, to be measured instead of pylance's server",
+        help="Python of an environment with another Tidemill, measured instead of pylance's server",
     )
     parser.add_argument("--serve-adapter", metavar="ROOT", help=argparse.SUPPRESS)
     given = vars(parser.parse_args())

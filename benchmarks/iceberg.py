@@ -1,4 +1,4 @@
-"""Requests per second of the Iceberg catalog beside Apache Iceberg's own REST server, in the same run."""
+"""Compares requests per second with Apache Iceberg's own REST server, in the same run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.interop.iceberg.reference_server import running_reference_server
 
 OURS: Final = "tidemill"
 THEIRS: Final = f"RESTCatalogServer {VERSION}"
-# A commit may lose a race; whatever else is no success is counted with it.
+# A commit may lose a race; other failures are counted together with lost races.
 COMMIT_ANSWERS: Final = frozenset({200, 409, 429, 500, 502, 503, 504})
 Lanes = Callable[[Peer], list[Iterator[bytes]]]
 
@@ -44,7 +44,7 @@ class Operation:
 
 @dataclass
 class Measured:
-    """What one server did with one operation, over all rounds."""
+    """The results of one server for one operation, over all rounds."""
 
     rates: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -89,7 +89,7 @@ def reads(method: str, paths: Sequence[str]) -> Lanes:
 
 
 def unchanged_loads(peer: Peer) -> list[Iterator[bytes]]:
-    """Loads of tables by a client that has the newest state of each."""
+    """Loads tables as a client that already has the newest state of each."""
     ready = {}
     for path in TABLES:
         tag = peer.ask(request_bytes("GET", peer.path(path))).header("etag")
@@ -124,7 +124,7 @@ def contended(path: str) -> Lanes:
 
 
 def _walks(peer: Peer, ready: Mapping[str, bytes]) -> list[Iterator[bytes]]:
-    """Every connection goes through all of them, each from another start."""
+    """Every connection cycles through all paths, each from a different start."""
     paths = list(ready)
     starts = [number * len(paths) // peer.connections for number in range(peer.connections)]
     return [
@@ -149,10 +149,10 @@ Results = dict[tuple[str, str], Measured]
 def compare(peers: Sequence[Peer], options: Options) -> Results:
     results = {(peer.title, operation.title): Measured() for peer in peers for operation in OPERATIONS}
     for number in range(options.rounds + 1):
-        # Who goes first changes, so that a machine that slows down favours nobody.
+        # The order alternates, so that a machine that slows down favours no server.
         for peer in peers if number % 2 else reversed(peers):
             for operation in OPERATIONS:
-                # The first round warms up.
+                # The first round is a warm-up.
                 found = results[peer.title, operation.title] if number else Measured()
                 _measure(peer, operation, options.seconds, found)
     return results
@@ -173,7 +173,7 @@ def _measure(peer: Peer, operation: Operation, seconds: float, found: Measured) 
 
 
 def _newest_version(peer: Peer) -> int:
-    """Every replace with a definition of its own makes one more."""
+    """The current version id of a view; every replace with a new definition adds one."""
     metadata = json.loads(peer.ask(request_bytes("GET", peer.path(VIEWS[0]))).body)["metadata"]
     version: int = metadata["current-version-id"]
     return version
@@ -186,7 +186,7 @@ def _file_bytes(peer: Peer, operation: Operation) -> int:
 
 
 def _stored_bytes(pid: int) -> int:
-    """What the process and its children had written to storage so far; 0 where Linux does not tell."""
+    """Bytes that the process and its children have written to storage; 0 if Linux does not report it."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         threads = list(Path(f"/proc/{pid}/task").glob("*/children"))
@@ -255,10 +255,10 @@ def _sizes(peer: Peer) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="measured, after one that warms up")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="of tidemill")
-    parser.add_argument("--no-reference", action="store_true", help="without Iceberg's own server")
+    parser.add_argument("--seconds", type=float, default=1.5, help="duration of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one warm-up round")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes of tidemill")
+    parser.add_argument("--no-reference", action="store_true", help="do not measure Iceberg's own server")
     given = vars(parser.parse_args())
     with_reference = not given.pop("no_reference")
     options = Options(**given)

@@ -1,4 +1,4 @@
-"""The tree of namespaces, tables and views that the Iceberg benchmark runs on, made over plain HTTP."""
+"""Creates the tree of namespaces, tables and views for the Iceberg benchmark, over plain HTTP."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DEPTH: Final = 4
 TABLES_PER_LEAF: Final = 5
 VIEWS_PER_LEAF: Final = 3
 COLUMNS: Final = 10
-# Together about 32 KB of metadata a table and 6 KB a view.
+# About 32 KB of metadata per table and 6 KB per view.
 SNAPSHOTS: Final = 90
 VERSIONS: Final = 10
 SQL_BYTES: Final = 330
-# Commits would otherwise let the metadata grow while it is measured.
+# Otherwise commits would grow the metadata during the measurement.
 TABLE_PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "10",
     **{f"property-{number}": f"value-{number}" for number in range(9)},
@@ -33,7 +33,7 @@ Levels = tuple[str, ...]
 
 @dataclass
 class Peer:
-    """A server with the tree in it."""
+    """A server that holds the tree."""
 
     title: str
     port: int
@@ -48,12 +48,12 @@ class Peer:
         return "/".join((self.base, "v1", *parts)).replace(SEPARATOR, self.separator)
 
     def read_config(self) -> None:
-        """A server may ask for something else between the levels of a namespace, as Iceberg's own does."""
+        """Reads the namespace separator; servers may choose another one, as Iceberg's own does."""
         overrides = json.loads(self.ask(request_bytes("GET", self.path("config"))).body)["overrides"]
         self.separator = overrides.get("namespace-separator", SEPARATOR)
 
     def ask(self, request: bytes) -> Answer:
-        """The one answer to one request."""
+        """Sends one request and returns its response."""
         answers: list[Answer] = []
         drive(self.port, [iter([request])], NO_LIMIT, lambda _, answer: answers.append(answer))
         return answers[0]
@@ -64,7 +64,7 @@ class Peer:
 
 
 def namespaces() -> list[Levels]:
-    """All of them, parents first."""
+    """All namespaces, parents first."""
     found: list[Levels] = [("NS_0",)]
     for levels in found:
         if len(levels) < DEPTH:
@@ -88,7 +88,7 @@ VIEWS: Final = objects("views", VIEWS_PER_LEAF)
 
 
 def fill(peer: Peer) -> None:
-    """Makes the tree: every table with its snapshots, every view with its versions."""
+    """Creates the tree: every table with its snapshots, every view with its versions."""
     peer.read_config()
     for levels in namespaces():
         peer.ask(request_bytes("POST", peer.path("namespaces"), {"namespace": levels}))
@@ -109,7 +109,7 @@ def set_property(peer: Peer, path: str, number: int) -> bytes:
 
 
 def replace_view(peer: Peer, path: str, number: int) -> bytes:
-    """A definition that the view never had, as an engine sends it."""
+    """A new definition of the view, as an engine sends it."""
     updates = [
         {"action": "add-view-version", "view-version": {**_version(path, number), "version-id": 1}},
         {"action": "set-current-view-version", "view-version-id": -1},
@@ -129,7 +129,7 @@ def add_snapshots(peer: Peer, path: str) -> bytes:
 
 
 def shares(paths: Sequence[str], connections: int) -> list[Sequence[str]]:
-    """Each path to one connection only."""
+    """Assigns each path to one connection."""
     return [paths[start::connections] for start in range(connections)]
 
 

@@ -1,4 +1,4 @@
-"""Warm refreshes of every kind of view after changes, against full ones and LanceDB's own views."""
+"""Compares warm refreshes of every kind of view after changes with full refreshes and LanceDB's own views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTITIONS: Final = 200
 TEXTS: Final = ("a tide", "the old mill", "ebb and flow", "spring", "neap and slack water")
 WARM_UPS: Final = 3
 WARMING: Final = ("query", "group by")
-# Rows with these numbers change, all over the table.
+# Changed rows are spread over the whole table.
 STEP: Final = 1000
 
 
@@ -63,7 +63,7 @@ def totals(source: Any) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Case:
-    """A view, and whether LanceDB can have the same one."""
+    """A view, and whether LanceDB supports the same one."""
 
     define: Callable[[tidemill.Lake, tidemill.Table], Any]
     has_peer: bool = False
@@ -109,7 +109,7 @@ def names_of() -> pa.Table:
 
 
 def change(dataset: Any, percent: float, round_number: int) -> None:
-    """Other texts and values in so many rows, all over the table."""
+    """Changes texts and values in that percentage of rows, spread over the whole table."""
     if percent:
         where = f"(id * 7919 + {round_number * 131}) % {STEP} < {int(percent * STEP / 100)}"
         dataset.update(
@@ -126,7 +126,7 @@ def timed(into: list[float]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds of full refreshes and of those after changes, ours and LanceDB's."""
+    """Seconds of full refreshes and of refreshes after changes, ours and LanceDB's."""
 
     full: float
     changed: Sequence[float]
@@ -145,7 +145,7 @@ class Ours:
         lake.create_table("bench.names", names_of())
 
     def warm_up(self, cases: Sequence[str]) -> None:
-        """A worker's first scan and first statement cost what later ones do not."""
+        """Refreshes each case a few times, because a worker's first scan and first statement are slower."""
         for name in cases:
             view = self._lake.create_materialized_view(
                 "bench.warm", CASES[name].define(self._lake, self._table)
@@ -176,7 +176,7 @@ class Ours:
 
 
 class LanceDbViews:
-    """The same query as a view of LanceDB in a folder of its own; a rebuild is its full refresh."""
+    """The same query as a LanceDB view in a separate folder; a rebuild is its full refresh."""
 
     def __init__(self, folder: Path, rows: pa.Table, fragments: int) -> None:
         self._db = lancedb.connect(str(folder), storage_options={"new_table_enable_stable_row_ids": "true"})

@@ -1,4 +1,4 @@
-"""The load generator of the benchmarks: ready requests over kept connections, and what each answer took."""
+"""The load generator: sends prepared requests over persistent connections and times the responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Answer:
         return _unchunked(self.content) if _is_chunked(self.head.lower()) else self.content
 
     def header(self, name: str) -> str:
-        """Its value as sent; empty if there is none."""
+        """The value of the header as sent; empty if there is none."""
         start = self.head.lower().find(f"\r\n{name}:".encode())
         if start < 0:
             return ""
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Wire:
-    """One kept connection: sends ready bytes and knows when an answer is whole."""
+    """One persistent connection: sends prepared bytes and knows when a response is complete."""
 
     def __init__(self, port: int, accepted: Collection[int] = OK) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -67,7 +67,7 @@ class Wire:
         self.socket.sendall(request)
 
     def receive(self) -> Answer | None:
-        """The answer to what was sent last; None while it is not whole."""
+        """The response to the last request; None while it is incomplete."""
         arrived = self.socket.recv(1 << 18)
         if not arrived:
             raise SystemExit(f"the server closed the connection after {self._received[:600]!r}")
@@ -87,7 +87,7 @@ class Wire:
         return Answer(int(head[9:12]), head, content, took)
 
     def _read_head(self) -> bool:
-        """Whether it is here; says where the answer ends, None meaning at its last chunk."""
+        """Whether the head has arrived; finds where the response ends (None: at its last chunk)."""
         head = self._received.find(HEAD_END)
         if head < 0:
             return False
@@ -108,7 +108,7 @@ def drive(
     seen: Callable[[int, Answer], None] | None = None,
     accepted: Collection[int] = OK,
 ) -> float:
-    """Requests per second with one connection a lane, each sending its next when the last is answered."""
+    """Requests per second with one connection per lane; each sends its next request after a response."""
     poll, wires = select.epoll(), {}
     for number, lane in enumerate(lanes):
         wire = Wire(port, accepted)

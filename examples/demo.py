@@ -1,4 +1,4 @@
-"""The main job: documents in, computed columns and a view of passages out, kept up to date row by row."""
+"""Tour of Tidemill: computes columns and a view from documents and keeps them up to date row by row."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ JOB_SECONDS: Final = 300
 
 @tidemill.udf
 def word_count(text: str) -> int:
-    """Scalar: called with the value of each row."""
+    """Scalar function: called with the value of each row."""
     return len(text.split())
 
 
 @tidemill.udf(output=pa.int32())
 def length(text: pa.Array) -> pa.Array:
-    """On arrays: called once per batch."""
+    """Array function: called once per batch."""
     return pc.utf8_length(text)
 
 
 @tidemill.udf(inputs=["title", "text"], output=pa.float32())
 def capital_share(batch: pa.RecordBatch) -> pa.Array:
-    """On a record batch: the share of capital letters in title and text together."""
+    """Record batch function: the share of capital letters in title and text together."""
     both = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
     capitals = pc.count_substring_regex(both, "[A-Z]")
     return pc.divide(pc.cast(capitals, pa.float32()), pc.cast(pc.utf8_length(both), pa.float32()))
@@ -64,7 +64,7 @@ def capital_share(batch: pa.RecordBatch) -> pa.Array:
 
 @tidemill.udf(inputs=["text"], output=pa.list_(pa.float32(), DIMENSIONS))
 class TextEmbedding:
-    """Stateful: a hashed bag of words, of length one, that needs no download."""
+    """Stateful function: a hashed bag of words, normalized to length one. It needs no download."""
 
     def __init__(self, dimensions: int = DIMENSIONS) -> None:
         self.dimensions = dimensions
@@ -83,7 +83,7 @@ class TextEmbedding:
 
 @tidemill.udf
 def brightness(image: bytes) -> float:
-    """On images: the mean brightness of a picture, from 0 to 255."""
+    """Function on images: the mean brightness of a picture, from 0 to 255."""
     with Image.open(io.BytesIO(image)) as picture:
         return float(np.asarray(picture.convert("L")).mean())
 
@@ -95,7 +95,7 @@ class Passage(NamedTuple):
 
 @tidemill.chunker
 def passages(text: str) -> Iterator[Passage]:
-    """Any number of rows from one: pieces of about 400 characters, cut between words."""
+    """Chunker: yields any number of rows per document, passages of about 400 characters cut between words."""
     start = 0
     while start < len(text):
         end = start + PASSAGE_LENGTH
@@ -116,7 +116,7 @@ COLUMNS: Final[dict[str, Any]] = {
 
 @dataclass
 class Report:
-    """What was done and how long it took."""
+    """Collects the steps, their results and how long they took."""
 
     console: Console = field(default_factory=lambda: Console(highlight=False))
     steps: list[tuple[str, str, float]] = field(default_factory=list)
@@ -260,7 +260,7 @@ class Document(NamedTuple):
 
 
 def collect(limit: int) -> pa.Table:
-    """At most `limit` documents as a table, each with a small picture drawn from its text."""
+    """Returns at most `limit` documents as a table, each with a small picture drawn from its text."""
     found = list(islice(chain(package_descriptions(), standard_library_docstrings()), limit))
     return pa.table(
         {
@@ -305,7 +305,7 @@ def docstrings(path: Path, module: str) -> Iterator[Document]:
 
 
 def draw(text: str) -> bytes:
-    """A picture of coloured squares that follow from the text's hash, as PNG."""
+    """Draws coloured squares derived from the hash of the text, as PNG."""
     colours = hashlib.shake_128(text.encode()).digest(CELLS * CELLS * 3)
     image = Image.frombytes("RGB", (CELLS, CELLS), colours).resize((PIXELS, PIXELS), Image.Resampling.NEAREST)
     encoded = io.BytesIO()
