@@ -216,3 +216,18 @@ def test_a_view_that_may_not_be_filled_is_not_made(stranger: Client) -> None:
     refused = stranger.lance("materialized_view/open$unfilled/create", {"query": "SELECT id FROM open.t"})
     assert refused.status_code == 403, refused.text
     assert stranger.lance("table/open$unfilled/exists", {}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [("query", {"k": 10, "vector": {}, "filter": "id = 1"}), ("count_rows", {"predicate": "id = 1"})],
+)
+def test_the_columns_of_a_source_are_not_told_through_a_view(
+    stranger: Client, owner: Client, route: str, body: dict[str, Any]
+) -> None:
+    view = f"open$hides_{route}"
+    made = owner.lance(f"view/{view}/create", {"query": "SELECT id AS number FROM private.t"})
+    assert made.status_code == 200, made.text
+    assert owner.lance(f"table/{view}/{route}", body).status_code == 400
+    refused = stranger.lance(f"table/{view}/{route}", body)
+    assert refused.status_code == 403, refused.text

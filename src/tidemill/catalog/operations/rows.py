@@ -14,6 +14,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.queries import QueryResult, TableQuery
+from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult
 from tidemill.catalog.operations.stored_queries import stored_query_of, through
 from tidemill.catalog.operations.versions import VersionOperations
@@ -112,7 +113,7 @@ class RowOperations:
         try:
             table, version = self._readable(caller, ident, query.branch, query.version)
         except TableIsQuery as view:
-            stored = stored_query_of(self._store, view.table)
+            stored = self._stored_query(caller, view.table)
             return self.query(caller, stored.source, through(stored, self._schema(stored.source), query))
         return self._queries.query(table, query, version)
 
@@ -135,7 +136,7 @@ class RowOperations:
         try:
             table, number = self._readable(caller, ident, branch, version)
         except TableIsQuery as view:
-            stored = stored_query_of(self._store, view.table)
+            stored = self._stored_query(caller, view.table)
             wanted = through(
                 stored, self._schema(stored.source), TableQuery(filter=predicate, version=version)
             )
@@ -150,6 +151,12 @@ class RowOperations:
     def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
         table, version = self._readable(caller, ident, query.branch, query.version)
         return self._queries.analyze(table, query, version)
+
+    def _stored_query(self, caller: Caller, table: Table) -> StoredQuery:
+        """For those who may read its source: what is refused later tells of columns that the source has."""
+        stored = stored_query_of(self._store, table)
+        self._authorizer.require(caller, Permission.READ, stored.source)
+        return stored
 
     def _schema(self, ident: TableIdent) -> pa.Schema:
         return self._data.schema(self._versions.get_branch(ident, MAIN_BRANCH), None)

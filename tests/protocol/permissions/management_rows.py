@@ -1,0 +1,110 @@
+"""The permissions that the routes of the management API need."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.protocol.permissions.matrix import (
+    HOME,
+    ROOT,
+    Preparation,
+    Request,
+    Row,
+    compute,
+    function,
+    on,
+    read,
+    request,
+)
+from tests.protocol.permissions.objects import Objects, new_name
+from tests.protocol.view_wire import LENGTH
+from tidemill.catalog.model.functions import encode_envelope
+
+COLUMN: Final = {"column": "length"}
+
+
+def server(**options: Any) -> Preparation:
+    """About the whole server."""
+    return lambda objects: request(**options)
+
+
+def computed(body: Any = None, **options: Any) -> Preparation:
+    return lambda objects: on(objects.still_computed, body, **options)
+
+
+def column(**options: Any) -> Preparation:
+    return lambda objects: request(parameters={"id": objects.still_computed, **COLUMN}, **options)
+
+
+def view(body: Any = None) -> Preparation:
+    return lambda objects: on(objects.still_view, body)
+
+
+def job(objects: Objects) -> Request:
+    return request(parameters={"job_id": objects.still_job})
+
+
+def fresh_job(objects: Objects) -> Request:
+    return request(parameters={"job_id": objects.job()})
+
+
+def paused_job(objects: Objects) -> Request:
+    job_id = objects.job()
+    objects.ask("POST", f"/api/v1/jobs/{job_id}/pause")
+    return request(parameters={"job_id": job_id})
+
+
+def ended_job(objects: Objects) -> Request:
+    """One whose events have an end."""
+    job_id = objects.job()
+    objects.ask("POST", f"/api/v1/jobs/{job_id}/cancel")
+    return request(parameters={"job_id": job_id})
+
+
+MANAGEMENT_ROWS: Final = (
+    Row("GET /api/v1/functions", (read(ROOT),), server()),
+    Row("POST /api/v1/functions", (function(ROOT),), server(content=encode_envelope(LENGTH))),
+    Row("GET /api/v1/manifests", (read(ROOT),), server()),
+    Row(
+        "GET /api/v1/manifests/{name}",
+        (read(ROOT),),
+        lambda objects: request(parameters={"name": objects.still_manifest}),
+    ),
+    Row(
+        "PUT /api/v1/manifests/{name}",
+        (function(ROOT),),
+        lambda objects: request({"pip": ["numpy"]}, parameters={"name": new_name()}),
+    ),
+    Row(
+        "DELETE /api/v1/manifests/{name}",
+        (function(ROOT),),
+        lambda objects: request(parameters={"name": objects.manifest()}),
+    ),
+    Row("POST /api/v1/tables/{id}/preview", (compute(HOME),), computed(COLUMN)),
+    Row("GET /api/v1/tables/{id}/columns/{column}/status", (read(HOME),), column()),
+    Row(
+        "GET /api/v1/tables/{id}/columns/{column}/rows",
+        (read(HOME),),
+        column(params={"selection": "missing"}),
+    ),
+    Row("GET /api/v1/tables/{id}/errors", (read(HOME),), computed()),
+    Row("GET /api/v1/views/{id}/status", (read(HOME),), view()),
+    Row("POST /api/v1/views/{id}/verify", (compute(HOME),), view({})),
+    Row("GET /api/v1/views/{id}/errors", (read(HOME),), view()),
+    Row("GET /api/v1/tables/{id}/lineage", (read(HOME),), computed()),
+    Row("POST /api/v1/tables/{id}/explain", (read(HOME),), computed(COLUMN)),
+    Row("POST /api/v1/views/{id}/explain", (read(HOME),), view({})),
+    Row("GET /api/v1/jobs", (read(ROOT),), server()),
+    Row(
+        "GET /api/v1/jobs",
+        (read(HOME),),
+        lambda objects: request(params={"table": objects.still_computed}),
+        "of one table",
+    ),
+    Row("GET /api/v1/jobs/{job_id}", (read(HOME),), job),
+    Row("POST /api/v1/jobs/{job_id}/cancel", (compute(HOME),), fresh_job),
+    Row("POST /api/v1/jobs/{job_id}/pause", (compute(HOME),), fresh_job),
+    Row("POST /api/v1/jobs/{job_id}/resume", (compute(HOME),), paused_job),
+    Row("GET /api/v1/jobs/{job_id}/events", (read(HOME),), job),
+    Row("GET /api/v1/jobs/{job_id}/watch", (read(HOME),), ended_job),
+)
