@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop rck differential storm check docs bench serve format lock clean
+.PHONY: setup demo test test-deep interop rck differential storm check docs tables bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -39,6 +39,9 @@ check: setup
 
 docs: setup
 	@$(BIN)/python scripts/lance_table.py
+
+tables: setup
+	@$(BIN)/python -m tests.specification.documents
 
 bench: setup
 	@$(RUN)/python -m benchmarks.backfill
