@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop rck differential storm lint check docs bench serve format lock clean
+.PHONY: setup demo test test-deep interop rck differential storm lint check docs tables bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -42,6 +42,9 @@ check: lint
 
 docs: setup
 	@$(BIN)/python scripts/lance_table.py
+
+tables: setup
+	@$(BIN)/python -m tests.specification.documents
 
 bench: setup
 	@$(RUN)/python -m benchmarks.backfill

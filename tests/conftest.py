@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 import tidemill
 from tests.object_store import ObjectStore, running_object_store
 from tests.operations import driven_by
+from tests.specification.reporting import SpecificationReport
 
 # Lance reads this when it is imported, which nothing has done yet.
 os.environ.setdefault("LANCE_LOG", "error")
@@ -29,6 +30,10 @@ LEASE = {
     "TIDEMILL_HEARTBEAT_SECONDS": "1",
     "TIDEMILL_CANCEL_POLL_SECONDS": "0.2",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SpecificationReport(), "specification report")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

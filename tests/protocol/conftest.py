@@ -11,11 +11,13 @@ from lance_namespace_urllib3_client import ApiClient, Configuration
 
 from tests.conftest import RunningServer, start_server
 from tests.protocol.wire import TableOnWire, some_rows
+from tests.specification.answers import ICEBERG_PROTOCOL, LANCE_PROTOCOL, checking
 
 
 @pytest.fixture(scope="session")
 def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    hooks = {"response": [checking(LANCE_PROTOCOL, ICEBERG_PROTOCOL)]}
+    with httpx.Client(base_url=server.url, timeout=60, event_hooks=hooks) as client:
         yield client
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec" / "lance-namespace-0.11.1.yaml"
+from tests.specification.notation import REFERENCE, expanded
+from tests.specification.tables import Operation, SpecificationTable
+
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 COMPRESSIONS: Final = (None, "lz4", "zstd")
 MAX_SCHEMA_DEPTH: Final = 5
-METHODS: Final = ("get", "post", "put", "delete")
 
 EVERY_TYPE: Final[Mapping[str, pa.Array]] = {
     "null": pa.nulls(4),
@@ -105,61 +105,27 @@ def streams(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One route of the specification with the schemas of what it takes."""
+class Requests:
+    """Values after the schemas of a specification."""
 
-    method: str
-    path: str
-    takes_arrow: bool
-    body: Mapping[str, Any]
-    parameters: tuple[tuple[str, Mapping[str, Any]], ...]
+    table: SpecificationTable
 
-    def __str__(self) -> str:
-        return f"{self.method.upper()} {self.path}"
+    def resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        while "$ref" in schema:
+            schema = self.table.schemas[schema["$ref"].removeprefix(REFERENCE)]
+        return schema
 
-
-@dataclass(frozen=True)
-class Specification:
-    """An OpenAPI document whose references can be followed."""
-
-    document: Mapping[str, Any] = field(repr=False)
-
-    def resolved(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
-        while "$ref" in node:
-            target: Any = self.document
-            for part in node["$ref"].removeprefix("#/").split("/"):
-                target = target[part]
-            node = target
-        return node
-
-    def operations(self) -> Iterator[Operation]:
-        for path, item in self.document["paths"].items():
-            for method in METHODS:
-                if method in item:
-                    yield self._operation(method, path, item)
-
-    def _operation(self, method: str, path: str, item: Mapping[str, Any]) -> Operation:
-        described = item[method]
-        content = self.resolved(described.get("requestBody", {})).get("content", {})
-        listed = [
-            self.resolved(one) for one in (*item.get("parameters", ()), *described.get("parameters", ()))
-        ]
-        return Operation(
-            method,
-            path,
-            ARROW_STREAM in content,
-            content.get("application/json", {}).get("schema", {}),
-            tuple((one["name"], one.get("schema", {})) for one in listed if one["in"] == "query"),
-        )
+    def bodies(self, operation: Operation) -> st.SearchStrategy[Any]:
+        is_json = operation.body is not None and operation.body != ARROW_STREAM
+        return spoiled(self.values(expanded(operation.body))) if is_json else st.just({})
 
     def values(self, schema: Mapping[str, Any], depth: int = 0) -> st.SearchStrategy[Any]:
         """Values the schema describes."""
         schema = self.resolved(schema)
         if depth > MAX_SCHEMA_DEPTH:
             return st.none()
-        for combined in ("oneOf", "anyOf"):
-            if combined in schema:
-                return st.one_of([self.values(one, depth + 1) for one in schema[combined]])
+        if "anyOf" in schema:
+            return st.one_of([self.values(one, depth + 1) for one in schema["anyOf"]])
         if "allOf" in schema:
             parts = [self.values(one, depth) for one in schema["allOf"]]
             return st.tuples(*parts).map(

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 from tests.conftest import RunningServer, start_server
 from tests.protocol.fuzzing import (
+    ARROW_STREAM,
     COMPRESSIONS,
     EVERY_TYPE,
-    SPECIFICATION,
     TEXTS,
-    Operation,
-    Specification,
+    Requests,
     mutated,
-    spoiled,
     stream_of,
     streams,
 )
 from tests.protocol.wire import some_rows, stream
+from tests.specification.answers import LANCE_PROTOCOL, checking
+from tests.specification.tables import LANCE, Operation
 
 ARROW_INPUTS: Final = int(os.environ.get("TIDEMILL_FUZZ_STREAMS", "600"))
 EXAMPLES: Final = int(os.environ.get("TIDEMILL_FUZZ_EXAMPLES", "6"))
@@ -47,7 +47,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def client(target: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=target.url, timeout=60) as made:
+    hooks = {"response": [checking(LANCE_PROTOCOL)]}
+    with httpx.Client(base_url=target.url, timeout=60, event_hooks=hooks) as made:
         made.post("/v1/namespace/fz/create", json={})
         yield made
 
@@ -109,24 +110,14 @@ def test_damaged_streams_never_hurt_a_table(target: RunningServer, client: httpx
     check_alive(target, client)
 
 
-def specification() -> Specification | None:
-    if not SPECIFICATION.exists():
-        return None
-    yaml: Any = pytest.importorskip("yaml")
-    return Specification(yaml.safe_load(SPECIFICATION.read_text()))
-
-
-SCHEMAS: Final = specification()
-OPERATIONS: Final = list(SCHEMAS.operations()) if SCHEMAS else []
+REQUESTS: Final = Requests(LANCE)
 IDS: Final = st.sampled_from(
     [*["fz$t"] * 20, *["fz"] * 4, "fz$missing", "nowhere$t", "$", "a$$b", "..", "\U0001f600", "x" * 300]
 )
 
 
-def test_the_specification_is_there_to_be_fuzzed() -> None:
-    if not OPERATIONS:
-        pytest.skip(f"{SPECIFICATION.name} is not next to this checkout, so no operation is fuzzed")
-    assert len(OPERATIONS) == 54
+def test_every_operation_is_fuzzed() -> None:
+    assert len(LANCE.operations) == 54
 
 
 def restore_the_table(client: httpx.Client) -> None:
@@ -137,15 +128,15 @@ def restore_the_table(client: httpx.Client) -> None:
     client.post("/v1/table/fz$t/create", content=WHOLE, params={"mode": "ExistOk"})
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+@pytest.mark.parametrize("operation", LANCE.operations.values(), ids=str)
 def test_no_request_is_the_servers_fault(
     target: RunningServer, client: httpx.Client, operation: Operation
 ) -> None:
-    assert SCHEMAS is not None
-    bodies = spoiled(SCHEMAS.values(operation.body)) if operation.body else st.just({})
+    bodies = REQUESTS.bodies(operation)
     queries = st.fixed_dictionaries(
-        {}, optional={name: SCHEMAS.named(name, one) | TEXTS for name, one in operation.parameters}
+        {}, optional={name: REQUESTS.named(name, one) | TEXTS for name, one in operation.query.items()}
     )
+    takes_arrow = operation.body == ARROW_STREAM
     streams_sent = st.randoms(use_true_random=False).map(lambda chance: mutated(WHOLE, chance))
 
     @settings(
@@ -160,10 +151,10 @@ def test_no_request_is_the_servers_fault(
     def ask(identifier: str, body: Any, query: dict[str, Any], arrow: bytes) -> None:
         restore_the_table(client)
         path = operation.path.replace("{id}", quote(identifier, safe="")).replace("{index_name}", "id_idx")
-        content: dict[str, Any] = {"content": arrow} if operation.takes_arrow else {"json": body}
+        content: dict[str, Any] = {"content": arrow} if takes_arrow else {"json": body}
         if isinstance(body, dict) and body.get("id") is not None and identifier == "fz$t":
-            content = {"json": body | {"id": ["fz", "t"]}} if not operation.takes_arrow else content
-        options = {} if operation.method == "get" else content
+            content = {"json": body | {"id": ["fz", "t"]}} if not takes_arrow else content
+        options = {} if operation.method == "GET" else content
         params = {name: value if isinstance(value, str) else str(value) for name, value in query.items()}
         answer = client.request(operation.method, path, params=params, **options)
         check(answer, f"{operation} at {path!r:.60} with {params!r:.200} and {options!r:.600}")

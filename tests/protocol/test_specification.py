@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +12,7 @@ from pydantic import BaseModel
 
 import tidemill
 from tests.protocol.wire import TableOnWire, commit_body, some_rows, stream
-
-SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec" / "lance-namespace-0.11.1.yaml"
+from tests.specification.answers import LANCE_PROTOCOL
 
 INDEX = {"column": "id", "index_type": "BTREE"}
 
@@ -134,29 +131,12 @@ CALLS: dict[str, tuple[Ask, int]] = {
 }
 
 
-def schema_of(name: str) -> tuple[set[str], set[str]]:
-    """The properties of a schema and those it requires, read by indentation, without a YAML reader."""
-    if not SPECIFICATION.exists():
-        pytest.skip("the specification's file is not beside this repository")
-    text = SPECIFICATION.read_text().partition("\n  schemas:\n")[2]
-    found = re.search(rf"^    {name}:\n((?:      .*\n|\s*\n)+)", text, re.MULTILINE)
-    assert found is not None, name
-    properties = re.search(r"^      properties:\n((?:        .*\n|\s*\n)+)", found[1], re.MULTILINE)
-    required = re.search(r"^      required:\n((?:        - .*\n)+)", found[1], re.MULTILINE)
-    assert properties is not None, name
-    return (
-        set(re.findall(r"^        (\w+):", properties[1], re.MULTILINE)),
-        set(re.findall(r"- (\w+)", required[1])) if required else set(),
-    )
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_an_answer_has_the_specified_form(table: TableOnWire, name: str) -> None:
     ask, status = CALLS[name]
     answer = ask(table)
     assert answer.status_code == status, answer.text
-    known, required = schema_of(name)
-    assert required <= answer.json().keys() <= known
+    LANCE_PROTOCOL.check_schema(answer.json(), name)
     assert None not in answer.json().values()
 
 

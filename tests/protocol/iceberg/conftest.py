@@ -10,11 +10,13 @@ import pytest
 
 from tests.conftest import RunningServer
 from tests.protocol.iceberg.wire import Space
+from tests.specification.answers import ICEBERG_PROTOCOL, checking
 
 
 @pytest.fixture(scope="session")
 def iceberg(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{server.url}/iceberg/v1", timeout=60) as client:
+    hooks = {"response": [checking(ICEBERG_PROTOCOL)]}
+    with httpx.Client(base_url=f"{server.url}/iceberg/v1", timeout=60, event_hooks=hooks) as client:
         yield client
 
 

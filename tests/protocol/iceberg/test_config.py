@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.protocol.iceberg.wire import Space, check_error, check_form, specification
+from tests.protocol.iceberg.wire import Space, check_error, check_form
+from tests.specification.tables import ICEBERG
 
 WAREHOUSE = "tidemill"
 NOT_LISTED = {"GET /v1/config", "POST /v1/oauth/tokens"}
@@ -18,11 +19,7 @@ def config(iceberg: httpx.Client, **query: str) -> dict[str, Any]:
 
 
 def test_every_operation_of_the_specification_is_listed(iceberg: httpx.Client) -> None:
-    operations = {
-        f"{method.upper()} {path}"
-        for path, item in specification()["paths"].items()
-        for method in item.keys() & {"get", "head", "post", "put", "delete"}
-    }
+    operations = {str(operation) for operation in ICEBERG.operations.values()}
     assert len(operations) == 35
     assert set(config(iceberg)["endpoints"]) == operations - NOT_LISTED
 
