@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.functions.chunk_calls import no_children, placed_schema
+from tidemill.functions.calling.batches import Definition, Positions, RowIds, Rows
+from tidemill.functions.calling.chunks import no_children, placed_schema
+from tidemill.functions.calling.retries import Round, combined
 from tidemill.functions.places import CallSettings, Place
-from tidemill.functions.rounds import Round, combined
-from tidemill.functions.sweeps import Definition, Positions, RowIds, Rows
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.stages import FunctionCall
 

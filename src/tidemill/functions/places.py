@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import FunctionEncoding
+from tidemill.functions.calling.batches import Definition, NoValues, Rows
+from tidemill.functions.calling.in_process import InsideSweeper
+from tidemill.functions.calling.retries import Rounds, Runner
 from tidemill.functions.environments import missing_packages, site_packages
-from tidemill.functions.hosting import FunctionHost, Isolation
-from tidemill.functions.inside import InsideSweeper
-from tidemill.functions.rounds import Rounds, Runner
-from tidemill.functions.supervision import ChildSweeper
-from tidemill.functions.sweeps import Definition, NoValues, Rows
-from tidemill.functions.zygotes import Setup
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.supervision import ChildSweeper
+from tidemill.functions.isolation.zygote_client import Setup
 from tidemill.jobs.model.failures import ErrorPolicy
 
 

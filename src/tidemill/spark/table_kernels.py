@@ -10,11 +10,11 @@ import lance
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
+from tidemill.functions.calling.tables import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
 from tidemill.functions.failures import described
-from tidemill.functions.hosting import FunctionHost
-from tidemill.functions.tables import yielded_batches
+from tidemill.functions.isolation.settings import FunctionHost
 from tidemill.jobs.model.derived import KEY, path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.stages import Partition, RunTableFunction, WrittenRows

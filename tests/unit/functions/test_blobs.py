@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.functions.calls import SKIP, settings, text_call
+from tidemill.functions.api import ColumnFunction, Computed
 from tidemill.functions.blobs import Blob, FileSource
-from tidemill.functions.columns import ColumnFunction, Computed
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorPolicy
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
 from tidemill.functions.environments import missing_packages, site_packages
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.isolation.settings import Isolation
 
 CALL = text_call("import tiny\ndef f(x): return tiny.VERSION", value_type=pa.string())
 

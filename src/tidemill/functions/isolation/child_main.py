@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.functions.blobs import BlobSource
+from tidemill.functions.calling.batches import Rows, Sweeper
+from tidemill.functions.calling.in_process import opened
+from tidemill.functions.calling.limits import Marks
 from tidemill.functions.failures import RAISED, FunctionRaised, failed
-from tidemill.functions.inside import opened
-from tidemill.functions.limits import Marks
-from tidemill.functions.sweeps import Rows, Sweeper
-from tidemill.functions.wire import Channel, Kind, Message, part_notes, read_attempt
+from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_notes, read_attempt
 
 
 class RemoteSource:

@@ -15,16 +15,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from tidemill.functions.child import ANSWER, END, FORK, REQUEST
+from tidemill.functions.calling.limits import MARKS_BYTES, Marks
 from tidemill.functions.failures import HOST_FAILED, in_words, without_row
-from tidemill.functions.limits import MARKS_BYTES, Marks
-from tidemill.functions.wire import Channel
+from tidemill.functions.isolation.protocol import Channel
+from tidemill.functions.isolation.zygote_main import ANSWER, END, FORK, REQUEST
 
 # The path is handed over: what the task's Python can import, the function's can.
 START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "import site; [site.addsitedir(path) for path in json.loads(sys.argv[2])]; "
-    "from tidemill.functions.child import main; main()"
+    "from tidemill.functions.isolation.zygote_main import main; main()"
 )
 LOCALE: Final = "C.UTF-8"
 END_SECONDS: Final = 5.0

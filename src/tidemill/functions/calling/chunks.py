@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.calling import OneByOne, Together
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Definition, Part, Positions, RowIds, Rows
+from tidemill.functions.calling.limits import Marks, limited
+from tidemill.functions.calling.scalar import fitted
+from tidemill.functions.calling.vectorized import OneByOne, Together
+from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import FailedRows
-from tidemill.functions.limits import Marks, limited
-from tidemill.functions.opening import OpenFunction
-from tidemill.functions.sweeps import Definition, Part, Positions, RowIds, Rows
-from tidemill.functions.values import fitted
 from tidemill.jobs.model.derived import SOURCE_ROW_ID
 
 

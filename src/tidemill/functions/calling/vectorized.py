@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import NoValues, Part, Rows, failed_part
+from tidemill.functions.calling.limits import ROWS, START, Marks
 from tidemill.functions.failures import RAISED, FailedRows, described
-from tidemill.functions.limits import ROWS, START, Marks
-from tidemill.functions.sweeps import NoValues, Part, Rows, failed_part
 
 # What a child has computed for longer than this is handed on, so that a crash cannot take it along.
 FLUSH_SECONDS: Final = 0.1

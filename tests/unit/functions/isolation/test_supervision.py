@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.functions.calls import FIRST_ROW_ID, SKIP, computed, failed_rows, settings, text_call
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 
 IMPORTS = "import ctypes, os, signal, time\n"

@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.children import Child, ChildLost
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Definition, NoValues, Part, Rows, failed_part
 from tidemill.functions.failures import CRASHED, FailedRows, Raised
-from tidemill.functions.processes import POOL
-from tidemill.functions.sweeps import Definition, NoValues, Part, Rows, failed_part
-from tidemill.functions.zygotes import Setup
+from tidemill.functions.isolation.child_client import Child, ChildLost
+from tidemill.functions.isolation.pool import POOL
+from tidemill.functions.isolation.zygote_client import Setup
 
 CRASH_TRIES: Final = 2
 

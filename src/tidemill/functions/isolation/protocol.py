@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Part
 from tidemill.functions.failures import FailedRows, Raised
-from tidemill.functions.sweeps import Part
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
 
 HEADER: Final = struct.Struct("!BIQ")

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
-from tidemill.functions.attempts import Attempt
 from tidemill.functions.blobs import Blob, BlobSource
+from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.failures import FailedRows
 
 RowIds: TypeAlias = npt.NDArray[np.uint64]

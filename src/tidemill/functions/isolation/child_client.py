@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Definition, Part, Rows
+from tidemill.functions.calling.limits import Mark
 from tidemill.functions.failures import CRASHED, TIMED_OUT, FunctionRaised, Raised, in_words, without_row
-from tidemill.functions.limits import Mark
-from tidemill.functions.sweeps import Definition, Part, Rows
-from tidemill.functions.wire import Kind, Message, read_failure, read_part
-from tidemill.functions.zygotes import Forked, Zygote
+from tidemill.functions.isolation.protocol import Kind, Message, read_failure, read_part
+from tidemill.functions.isolation.zygote_client import Forked, Zygote
 
 # A child interrupts a call by itself when its time is up; one that cannot is killed this much later.
 GRACE_SECONDS: Final = 1.0

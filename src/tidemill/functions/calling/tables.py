@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
-from tidemill.functions.chunk_calls import as_table
+from tidemill.functions.calling.chunks import as_table
+from tidemill.functions.calling.limits import limited, too_long
+from tidemill.functions.encodings import open_function
 from tidemill.functions.failures import RAISED, failed
-from tidemill.functions.limits import limited, too_long
-from tidemill.functions.opening import open_function
 
 NO_MORE: Final = object()
 # A limit of no time at all would be none.

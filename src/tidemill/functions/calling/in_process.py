@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.chunk_calls import ChunkCalls
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Definition, Part, Rows, Sweeper
+from tidemill.functions.calling.chunks import ChunkCalls
+from tidemill.functions.calling.limits import Marks
+from tidemill.functions.calling.scalar import ValueCalls
+from tidemill.functions.encodings import open_function
 from tidemill.functions.failures import RAISED, failed
-from tidemill.functions.limits import Marks
-from tidemill.functions.opening import open_function
-from tidemill.functions.sweeps import Definition, Part, Rows, Sweeper
-from tidemill.functions.values import ValueCalls
 
 
 def opened(definition: Definition, marks: Marks) -> Sweeper:

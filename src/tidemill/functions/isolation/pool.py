@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from tidemill.functions.children import Child
+from tidemill.functions.calling.batches import Definition
 from tidemill.functions.failures import HOST_FAILED, in_words, without_row
-from tidemill.functions.hosting import FunctionHost
-from tidemill.functions.sweeps import Definition
-from tidemill.functions.zygotes import Forked, Setup, Zygote, ZygoteGone
+from tidemill.functions.isolation.child_client import Child
+from tidemill.functions.isolation.settings import FunctionHost
+from tidemill.functions.isolation.zygote_client import Forked, Setup, Zygote, ZygoteGone
 
 MOST_IDLE: Final = 8
 MOST_ZYGOTES: Final = 4

@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tidemill.functions.limits import MARKS_BYTES, Marks
-from tidemill.functions.serving import Server
-from tidemill.functions.wire import Channel
+from tidemill.functions.calling.limits import MARKS_BYTES, Marks
+from tidemill.functions.isolation.child_main import Server
+from tidemill.functions.isolation.protocol import Channel
 
 FORK: Final = 1
 END: Final = 2

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import value_output
 from tidemill.functions.blobs import FileSource
+from tidemill.functions.calling.batches import Definition, RowIds, Rows
+from tidemill.functions.calling.retries import Round, combined
+from tidemill.functions.calling.scalar import as_values
 from tidemill.functions.failures import FunctionRaised
 from tidemill.functions.places import CallSettings, Place
-from tidemill.functions.rounds import Round, combined
-from tidemill.functions.sweeps import Definition, RowIds, Rows
-from tidemill.functions.values import as_values
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.stages import FunctionCall
 

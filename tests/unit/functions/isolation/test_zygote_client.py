@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
-from tidemill.functions.columns import CallSettings, FunctionRaised
-from tidemill.functions.hosting import FunctionHost, Isolation
-from tidemill.functions.processes import warm_up
+from tidemill.functions.api import CallSettings, FunctionRaised
+from tidemill.functions.isolation.pool import warm_up
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
 
 ENVIRONMENT = "import json, os\ndef f(x): return json.dumps(dict(os.environ))"
 LONG_LIVED = """

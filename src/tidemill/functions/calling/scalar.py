@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import VALUE_FIELD, FunctionKind
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.calling import OneByOne, Together
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Definition, Part, Rows
+from tidemill.functions.calling.limits import Marks, limited
+from tidemill.functions.calling.vectorized import OneByOne, Together
+from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import RAISED, FailedRows, Raised, described
-from tidemill.functions.limits import Marks, limited
-from tidemill.functions.opening import OpenFunction
-from tidemill.functions.sweeps import Definition, Part, Rows
 
 
 class ValueCalls:

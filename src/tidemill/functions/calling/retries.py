@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
+from tidemill.functions.calling.attempts import Attempt
+from tidemill.functions.calling.batches import Part, Positions, Rows, Sweeper
 from tidemill.functions.failures import FailedRows, FunctionRaised
-from tidemill.functions.sweeps import Part, Positions, Rows, Sweeper
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
 
 
