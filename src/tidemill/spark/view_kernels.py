@@ -12,8 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.api import CallSettings, ColumnFunction
-from tidemill.functions.chunks import Children, ChunkFunction
+from tidemill.functions.api import CallSettings, Children, ChunkFunction, ColumnFunction
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID

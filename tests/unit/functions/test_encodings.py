@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from tidemill.functions.geneva import HeldModule, load_envelope
+from tidemill.functions.encodings import HeldModule, load_envelope
 
 
 class Slotted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
 from tidemill.functions.blobs import Blob, BlobSource
-from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.failures import FailedRows
 
 RowIds: TypeAlias = npt.NDArray[np.uint64]
@@ -70,15 +69,6 @@ class Part:
     rows: int
     values: pa.RecordBatch
     failures: tuple[FailedRows, ...] = ()
-
-    def stops(self, attempt: Attempt) -> bool:
-        return any(attempt.stops(failed.raised) for failed in self.failures)
-
-
-class Sweeper(Protocol):
-    """Goes over rows with a function. It stops early only after a part with a failure that ends it all."""
-
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]: ...
 
 
 NoValues: TypeAlias = Callable[[int], pa.RecordBatch]

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.calling.batches import Definition, Part, Positions, RowIds, Rows
 from tidemill.functions.calling.limits import Marks, limited
-from tidemill.functions.calling.scalar import fitted
-from tidemill.functions.calling.vectorized import OneByOne, Together
+from tidemill.functions.calling.retries import Attempt
+from tidemill.functions.calling.scalar import OneByOne, fitted
+from tidemill.functions.calling.vectorized import Together
 from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import FailedRows
 from tidemill.jobs.model.derived import SOURCE_ROW_ID

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.calling.attempts import Attempt
-from tidemill.functions.calling.batches import Definition, Part, Rows, Sweeper
+from tidemill.functions.calling.batches import Definition, Part, Rows
 from tidemill.functions.calling.chunks import ChunkCalls
 from tidemill.functions.calling.limits import Marks
-from tidemill.functions.calling.scalar import ValueCalls
+from tidemill.functions.calling.retries import Attempt, Sweeper
+from tidemill.functions.calling.scalar import ScalarCalls
+from tidemill.functions.calling.vectorized import VectorizedCalls
 from tidemill.functions.encodings import open_function
 from tidemill.functions.failures import RAISED, failed
 
@@ -20,7 +21,9 @@ def opened(definition: Definition, marks: Marks) -> Sweeper:
         function = open_function(definition.function)
         if definition.function.kind is FunctionKind.CHUNKER:
             return ChunkCalls(definition, function, marks)
-        return ValueCalls(definition, function, marks)
+        if function.kind is FunctionKind.SCALAR:
+            return ScalarCalls(definition, function, marks)
+        return VectorizedCalls(definition, function, marks)
     except RAISED as error:
         raise failed(error, f"{definition.function.name} cannot be opened: ") from error
 

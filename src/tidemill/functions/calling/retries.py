@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.functions.calling.attempts import Attempt
-from tidemill.functions.calling.batches import Part, Positions, Rows, Sweeper
-from tidemill.functions.failures import FailedRows, FunctionRaised
+from tidemill.functions.calling.batches import Part, Positions, Rows
+from tidemill.functions.failures import CRASHED, FailedRows, FunctionRaised, Raised
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
+
+LONGEST_PAUSE: Final = 60.0
+# Rows of a batch are tried together in the first two attempts; after the second they are known by themselves.
+ATTEMPTS_TOGETHER: Final = 2
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The first time, all rows are tried; later, those that failed and are worth it."""
+
+    number: int
+    policy: ErrorPolicy
+
+    def is_final(self, raised: Raised) -> bool:
+        """Whether a row that raised this is not tried again; a crash had its second chance before."""
+        retry_on = self.policy.retry_on
+        is_worth_it = raised.exception != CRASHED and (not retry_on or raised.is_one_of(retry_on))
+        return self.number >= self.policy.attempts or not is_worth_it
+
+    def stops(self, raised: Raised) -> bool:
+        """Whether this failure ends it all, and other rows need not be looked at."""
+        return self.policy.action is ErrorAction.FAIL and self.is_final(raised)
+
+    def is_ended_by(self, part: Part) -> bool:
+        return any(self.stops(failed.raised) for failed in part.failures)
+
+    def keeps_together(self, raised: Raised) -> bool:
+        """Whether a batch that raised this is tried as a whole once more, before it is taken apart."""
+        return self.number < ATTEMPTS_TOGETHER and not self.is_final(raised)
+
+    @property
+    def is_by_row(self) -> bool:
+        return self.number > ATTEMPTS_TOGETHER
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait after this attempt."""
+        return float(min(self.policy.backoff_seconds * 2 ** min(self.number - 1, 32), LONGEST_PAUSE))
+
+    def next(self) -> Attempt:
+        return Attempt(self.number + 1, self.policy)
+
+
+class Sweeper(Protocol):
+    """Goes over rows with a function. It stops early only after a part with a failure that ends it all."""
+
+    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]: ...
 
 
 @dataclass(frozen=True)
@@ -43,29 +88,22 @@ class Rounds:
 class Runner:
     """Goes over rows as often as the policy says, with each sweeper in a thread of its own."""
 
-    def __init__(
-        self, sweepers: Sequence[Sweeper], policy: ErrorPolicy, sleep: Callable[[float], None]
-    ) -> None:
-        self._sweepers = sweepers
+    def __init__(self, sweeper: Sweeper, policy: ErrorPolicy, sleep: Callable[[float], None]) -> None:
+        self._sweeper = sweeper
         self._policy = policy
         self._sleep = sleep
-        self._threads = ThreadPoolExecutor(len(sweepers), "function") if len(sweepers) > 1 else None
 
     def run(self, rows: Rows) -> Rounds:
         """Raises FunctionRaised when a row failed for good and the policy is to fail then."""
         attempt = Attempt(1, self._policy)
         tries = np.zeros(len(rows), dtype=np.int64)
-        rounds = [Round(np.arange(len(rows)), self._swept(rows, attempt))]
+        rounds = [Round(np.arange(len(rows)), list(self._sweeper.sweep(rows, attempt)))]
         lost: dict[int, RowFailure] = {}
         while len(again := self._judged(rounds[-1], rows, attempt, tries, lost)):
             self._sleep(attempt.pause_seconds)
             attempt = attempt.next()
-            rounds.append(Round(again, self._swept(rows.take(again), attempt)))
+            rounds.append(Round(again, list(self._sweeper.sweep(rows.take(again), attempt))))
         return Rounds(rounds, tuple(lost[place] for place in sorted(lost)))
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown()
 
     def _judged(
         self, last: Round, rows: Rows, attempt: Attempt, tries: Positions, lost: dict[int, RowFailure]
@@ -83,14 +121,6 @@ class Runner:
             lost |= found
         return np.concatenate(again)
 
-    def _swept(self, rows: Rows, attempt: Attempt) -> list[Part]:
-        if self._threads is None or len(rows) < 2:
-            return list(self._sweepers[0].sweep(rows, attempt))
-        slices = _slices(rows, len(self._sweepers))
-        sweepers = self._sweepers[: len(slices)]
-        found = self._threads.map(lambda sweeper, some: list(sweeper.sweep(some, attempt)), sweepers, slices)
-        return [part for parts in found for part in parts]
-
 
 def combined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[pa.Array]:
     """Their columns one below the other, in the types that are wanted."""
@@ -107,11 +137,6 @@ def combined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[pa.Ar
 def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A child may not know the extension types that the task knows; then it sends what they are stored as."""
     return array if array.type.equals(wanted) else array.cast(wanted)
-
-
-def _slices(rows: Rows, count: int) -> list[Rows]:
-    ends = np.linspace(0, len(rows), min(count, len(rows)) + 1, dtype=np.int64)
-    return [rows.slice(int(start), int(end - start)) for start, end in pairwise(ends)]
 
 
 def _failure(rows: Rows, place: int, failed: FailedRows, tries: int) -> RowFailure:

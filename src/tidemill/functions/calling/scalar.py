@@ -1,46 +1,85 @@
-"""Functions that make one value per row, called in this process."""
+"""Functions called row by row, with the values of the row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import VALUE_FIELD, FunctionKind
-from tidemill.functions.calling.attempts import Attempt
+from tidemill.catalog.model.functions import VALUE_FIELD
 from tidemill.functions.calling.batches import Definition, Part, Rows
-from tidemill.functions.calling.limits import Marks, limited
-from tidemill.functions.calling.vectorized import OneByOne, Together
+from tidemill.functions.calling.limits import ROWS, START, Marks, limited
+from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import RAISED, FailedRows, Raised, described
 
+# What a child has computed for longer than this is handed on, so that a crash cannot take it along.
+FLUSH_SECONDS: Final = 0.1
 
-class ValueCalls:
-    """Calls an open function as its kind asks for."""
+
+class Collector(Protocol):
+    """Gathers what calls with single rows return."""
+
+    def add(self, result: Any) -> None: ...
+
+    def add_nothing(self) -> None: ...
+
+    def take(self, failures: list[FailedRows]) -> Part:
+        """Everything since the last time; results that do not fit their type are failures too."""
+
+
+class OneByOne:
+    """Calls a function row by row."""
+
+    def __init__(self, call: Callable[..., Any], collector: Collector, marks: Marks) -> None:
+        self._call = call
+        self._collector = collector
+        self._marks = marks
+
+    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+        values = enumerate(rows.values())
+        is_over = False
+        while not is_over:
+            failures, is_over = self._until_flush(values, attempt)
+            part = self._collector.take(failures)
+            if part.rows:
+                yield part
+            is_over = is_over or attempt.is_ended_by(part)
+
+    def _until_flush(
+        self, values: Iterator[tuple[int, tuple[Any, ...]]], attempt: Attempt
+    ) -> tuple[list[FailedRows], bool]:
+        """Also ends when there are no more rows, or need not be."""
+        call, collector, slots = self._call, self._collector, self._marks.slots
+        failures: list[FailedRows] = []
+        flush_at, first, is_over = monotonic() + FLUSH_SECONDS, None, True
+        for position, row in values:
+            slots[START], slots[ROWS] = position, 1
+            first = position if first is None else first
+            try:
+                collector.add(call(*row))
+            except RAISED as error:
+                collector.add_nothing()
+                failures.append(FailedRows(position - first, 1, described(error)))
+            if monotonic() >= flush_at or (failures and attempt.stops(failures[-1].raised)):
+                is_over = False
+                break
+        self._marks.end()
+        return failures, is_over
+
+
+class ScalarCalls:
+    """Calls an open function with the values of one row after the other."""
 
     def __init__(self, definition: Definition, function: OpenFunction, marks: Marks) -> None:
-        self._name = definition.function.name
-        self._names = list(definition.names)
         self._type = definition.output.field(VALUE_FIELD).type
-        self._is_batch = function.kind is FunctionKind.BATCH
-        self._is_scalar = function.kind is FunctionKind.SCALAR
         self._call = limited(function.call, definition.function.timeout_seconds)
         self._marks = marks
 
     def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
-        if self._is_scalar:
-            return OneByOne(self._call, _Values(self._type), self._marks).sweep(rows, attempt)
-        return Together(self._at_once, self._nulls, self._marks).sweep(rows, attempt)
-
-    def _at_once(self, rows: Rows) -> pa.RecordBatch:
-        """A batch function knows its columns by the names it declared, whatever they are bound to."""
-        inputs = rows.inputs
-        given = [inputs.rename_columns(self._names)] if self._is_batch else inputs.columns
-        return as_values(_checked(self._name, self._call(*given), len(rows), self._type))
-
-    def _nulls(self, rows: int) -> pa.RecordBatch:
-        return as_values(pa.nulls(rows, self._type))
+        return OneByOne(self._call, _Values(self._type), self._marks).sweep(rows, attempt)
 
 
 def as_values(values: pa.Array) -> pa.RecordBatch:
@@ -91,15 +130,3 @@ def _array(values: Sequence[Any], value_type: pa.DataType) -> pa.Array:
     """Strings of more than two gigabytes in all come in chunks; then they are too many for one call."""
     array = pa.array(values, type=value_type)
     return array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
-
-
-def _checked(name: str, result: Any, rows: int, value_type: pa.DataType) -> pa.Array:
-    if isinstance(result, pa.ChunkedArray):
-        result = result.combine_chunks()
-    if not isinstance(result, pa.Array):
-        raise TypeError(f"{name} returned a {type(result).__name__}; a pyarrow Array is needed")
-    if len(result) != rows:
-        raise ValueError(f"{name} returned {len(result)} values for {rows} rows")
-    # An array made from raw buffers may lie about them, and whoever reads it would crash.
-    result.validate(full=True)
-    return result if result.type.equals(value_type) else result.cast(value_type)

@@ -1,72 +1,43 @@
-"""The two ways to go over rows with a function: one by one, or together and taken apart when that fails."""
+"""Functions called with whole batches; one that fails is taken apart, down to the row at fault."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from tidemill.functions.calling.attempts import Attempt
-from tidemill.functions.calling.batches import NoValues, Part, Rows, failed_part
-from tidemill.functions.calling.limits import ROWS, START, Marks
+from tidemill.catalog.model.functions import VALUE_FIELD, FunctionKind
+from tidemill.functions.calling.batches import Definition, NoValues, Part, Rows, failed_part
+from tidemill.functions.calling.limits import Marks, limited
+from tidemill.functions.calling.retries import Attempt
+from tidemill.functions.calling.scalar import as_values
+from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import RAISED, FailedRows, described
 
-# What a child has computed for longer than this is handed on, so that a crash cannot take it along.
-FLUSH_SECONDS: Final = 0.1
 
+class VectorizedCalls:
+    """Calls an open function with arrays, or with a batch if it takes one."""
 
-class Collector(Protocol):
-    """Gathers what calls with single rows return."""
-
-    def add(self, result: Any) -> None: ...
-
-    def add_nothing(self) -> None: ...
-
-    def take(self, failures: list[FailedRows]) -> Part:
-        """Everything since the last time; results that do not fit their type are failures too."""
-        ...
-
-
-class OneByOne:
-    """Calls a function row by row."""
-
-    def __init__(self, call: Callable[..., Any], collector: Collector, marks: Marks) -> None:
-        self._call = call
-        self._collector = collector
+    def __init__(self, definition: Definition, function: OpenFunction, marks: Marks) -> None:
+        self._name = definition.function.name
+        self._names = list(definition.names)
+        self._type = definition.output.field(VALUE_FIELD).type
+        self._is_batch = function.kind is FunctionKind.BATCH
+        self._call = limited(function.call, definition.function.timeout_seconds)
         self._marks = marks
 
     def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
-        values = enumerate(rows.values())
-        is_over = False
-        while not is_over:
-            failures, is_over = self._until_flush(values, attempt)
-            part = self._collector.take(failures)
-            if part.rows:
-                yield part
-            is_over = is_over or part.stops(attempt)
+        return Together(self._at_once, self._nulls, self._marks).sweep(rows, attempt)
 
-    def _until_flush(
-        self, values: Iterator[tuple[int, tuple[Any, ...]]], attempt: Attempt
-    ) -> tuple[list[FailedRows], bool]:
-        """Also ends when there are no more rows, or need not be."""
-        call, collector, slots = self._call, self._collector, self._marks.slots
-        failures: list[FailedRows] = []
-        flush_at, first, is_over = monotonic() + FLUSH_SECONDS, None, True
-        for position, row in values:
-            slots[START], slots[ROWS] = position, 1
-            first = position if first is None else first
-            try:
-                collector.add(call(*row))
-            except RAISED as error:
-                collector.add_nothing()
-                failures.append(FailedRows(position - first, 1, described(error)))
-            if monotonic() >= flush_at or (failures and attempt.stops(failures[-1].raised)):
-                is_over = False
-                break
-        self._marks.end()
-        return failures, is_over
+    def _at_once(self, rows: Rows) -> pa.RecordBatch:
+        """A batch function knows its columns by the names it declared, whatever they are bound to."""
+        inputs = rows.inputs
+        given = [inputs.rename_columns(self._names)] if self._is_batch else inputs.columns
+        return as_values(_checked(self._name, self._call(*given), len(rows), self._type))
+
+    def _nulls(self, rows: int) -> pa.RecordBatch:
+        return as_values(pa.nulls(rows, self._type))
 
 
 class Together:
@@ -87,7 +58,7 @@ class Together:
                 spans += [(start + half, count - half), (start, half)]
                 continue
             yield part
-            if part.stops(attempt):
+            if attempt.is_ended_by(part):
                 return
 
     def _tried(self, rows: Rows, start: int, count: int, attempt: Attempt) -> Part | None:
@@ -107,3 +78,15 @@ def _spans(rows: int, attempt: Attempt) -> list[tuple[int, int]]:
     if attempt.is_by_row:
         return [(start, 1) for start in range(rows - 1, -1, -1)]
     return [(0, rows)] if rows else []
+
+
+def _checked(name: str, result: Any, rows: int, value_type: pa.DataType) -> pa.Array:
+    if isinstance(result, pa.ChunkedArray):
+        result = result.combine_chunks()
+    if not isinstance(result, pa.Array):
+        raise TypeError(f"{name} returned a {type(result).__name__}; a pyarrow Array is needed")
+    if len(result) != rows:
+        raise ValueError(f"{name} returned {len(result)} values for {rows} rows")
+    # An array made from raw buffers may lie about them, and whoever reads it would crash.
+    result.validate(full=True)
+    return result if result.type.equals(value_type) else result.cast(value_type)

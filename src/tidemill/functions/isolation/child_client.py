@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.calling.batches import Definition, Part, Rows
 from tidemill.functions.calling.limits import Mark
+from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import CRASHED, TIMED_OUT, FunctionRaised, Raised, in_words, without_row
 from tidemill.functions.isolation.protocol import Kind, Message, read_failure, read_part
 from tidemill.functions.isolation.zygote_client import Forked, Zygote

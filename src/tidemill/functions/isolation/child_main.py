@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
 import pickle
+import resource
+import signal
+import socket
+import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from tidemill.functions.blobs import BlobSource
-from tidemill.functions.calling.batches import Rows, Sweeper
+from tidemill.functions.calling.batches import Rows
 from tidemill.functions.calling.in_process import opened
-from tidemill.functions.calling.limits import Marks
+from tidemill.functions.calling.limits import MARKS_BYTES, Marks
+from tidemill.functions.calling.retries import Sweeper
 from tidemill.functions.failures import RAISED, FunctionRaised, failed
 from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_notes, read_attempt
+
+PR_SET_PDEATHSIG: Final = 1
+IS_LINUX: Final = sys.platform == "linux"
+LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
 
 
 class RemoteSource:
@@ -92,3 +106,28 @@ class Server:
             RemoteSource(self, column, row) if is_present else None
             for row, is_present in enumerate(present.to_pylist())
         ]
+
+
+def live(ancestor: int, memory_bytes: int, channel_fd: int, marks_fd: int) -> None:
+    """The child's life; it does not return."""
+    try:
+        os.setsid()
+        _die_with(ancestor)
+        if memory_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        if "numpy.random" in sys.modules:
+            # Forks would draw the same numbers.
+            np.random.seed()
+        marks = Marks(mmap.mmap(marks_fd, MARKS_BYTES))
+        Server(Channel(socket.socket(fileno=channel_fd)), marks).run()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  # nothing above it may run in a fork
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _die_with(ancestor: int) -> None:
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != ancestor:
+            os._exit(1)

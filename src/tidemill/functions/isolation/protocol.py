@@ -13,11 +13,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.calling.batches import Part
+from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import FailedRows, Raised
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
 
+# Requests to a zygote: operation, number, milliseconds. Its answer is one number.
+FORK: Final = 1
+END: Final = 2
+REQUEST: Final = struct.Struct("!BqI")
+ANSWER: Final = struct.Struct("!q")
 HEADER: Final = struct.Struct("!BIQ")
 
 

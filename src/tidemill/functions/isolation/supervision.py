@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidemill.functions.calling.attempts import Attempt
 from tidemill.functions.calling.batches import Definition, NoValues, Part, Rows, failed_part
+from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import CRASHED, FailedRows, Raised
 from tidemill.functions.isolation.child_client import Child, ChildLost
 from tidemill.functions.isolation.pool import POOL
@@ -58,7 +58,7 @@ class ChildSweeper:
                 continue
             part = failed_part(item, self._no_values)
             yield part
-            is_over = part.stops(attempt)
+            is_over = attempt.is_ended_by(part)
 
     def close(self) -> None:
         if self._child is None:
@@ -79,7 +79,7 @@ class ChildSweeper:
         try:
             for part in child.sweep(rows.slice(span.start, span.rows), attempt):
                 done += part.rows
-                is_over = is_over or part.stops(attempt)
+                is_over = is_over or attempt.is_ended_by(part)
                 yield part
         except ChildLost as lost:
             POOL.forget(child)

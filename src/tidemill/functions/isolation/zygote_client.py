@@ -17,8 +17,7 @@ from typing import Final
 
 from tidemill.functions.calling.limits import MARKS_BYTES, Marks
 from tidemill.functions.failures import HOST_FAILED, in_words, without_row
-from tidemill.functions.isolation.protocol import Channel
-from tidemill.functions.isolation.zygote_main import ANSWER, END, FORK, REQUEST
+from tidemill.functions.isolation.protocol import ANSWER, END, FORK, REQUEST, Channel
 
 # The path is handed over: what the task's Python can import, the function's can.
 START: Final = (

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import mmap
 import os
 import resource
 import signal
 import socket
-import struct
-import sys
 import time
-import traceback
 import warnings
 from contextlib import suppress
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from tidemill.functions.calling.limits import MARKS_BYTES, Marks
-from tidemill.functions.isolation.child_main import Server
-from tidemill.functions.isolation.protocol import Channel
+from tidemill.functions.isolation.child_main import live
+from tidemill.functions.isolation.protocol import ANSWER, FORK, REQUEST
 
-FORK: Final = 1
-END: Final = 2
-REQUEST: Final = struct.Struct("!BqI")
-ANSWER: Final = struct.Struct("!q")
-PR_SET_PDEATHSIG: Final = 1
-IS_LINUX: Final = sys.platform == "linux"
-LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
 POLL_SECONDS: Final = 0.005
 
 
@@ -57,7 +43,7 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             self._control.close()
-            _live(ancestor, memory_bytes, *fds)
+            live(ancestor, memory_bytes, *fds)
         for fd in fds:
             os.close(fd)
         self._children.add(pid)
@@ -76,31 +62,6 @@ class Zygote:
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(status if found else os.waitpid(pid, 0)[1])
-
-
-def _live(ancestor: int, memory_bytes: int, channel_fd: int, marks_fd: int) -> None:
-    """The child's life; it does not return."""
-    try:
-        os.setsid()
-        _die_with(ancestor)
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        if "numpy.random" in sys.modules:
-            # Forks would draw the same numbers.
-            np.random.seed()
-        marks = Marks(mmap.mmap(marks_fd, MARKS_BYTES))
-        Server(Channel(socket.socket(fileno=channel_fd)), marks).run()
-        os._exit(0)
-    except BaseException:  # noqa: BLE001  # nothing above it may run in a fork
-        traceback.print_exc()
-        os._exit(1)
-
-
-def _die_with(ancestor: int) -> None:
-    if LIBC is not None:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != ancestor:
-            os._exit(1)
 
 
 def main() -> None:

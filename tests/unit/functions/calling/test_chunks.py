@@ -10,8 +10,7 @@ import pytest
 
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, settings
 from tidemill.catalog.model.functions import EMPTY_DIGEST, Function, FunctionEncoding, FunctionKind
-from tidemill.functions.api import CallSettings, FunctionRaised
-from tidemill.functions.chunks import Children, ChunkFunction
+from tidemill.functions.api import CallSettings, Children, ChunkFunction, FunctionRaised
 from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.stages import FunctionCall
