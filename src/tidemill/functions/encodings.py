@@ -1,4 +1,8 @@
-"""Functions opened, once per process, whatever they came encoded in."""
+"""Opens functions in each of their encodings: our pickle, Python source, Geneva's envelopes, SQL expressions.
+
+Opening runs code of the user. A process keeps the functions it has opened. Geneva's envelopes are read
+without Geneva: objects of its classes become placeholders that have their state and no behaviour.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,9 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function, FunctionEncoding, FunctionKind
 
-OPEN_FUNCTIONS: Final = 64
-# tenacity is in the error policies that Geneva pickles along.
-HELD_PACKAGES: Final = frozenset({"geneva", "tenacity"})
+MAX_OPEN_FUNCTIONS: Final = 64
+# Geneva pickles error policies of tenacity along with the function.
+ABSENT_PACKAGES: Final = frozenset({"geneva", "tenacity"})
 # Geneva ships a copy of cloudpickle under its own name.
 CLOUDPICKLE: Final = "cloudpickle"
 PAYLOADS: Final = ("udf_pickle", "chunker_payload", "udtf_payload")
@@ -32,25 +36,25 @@ PAYLOADS: Final = ("udf_pickle", "chunker_payload", "udtf_payload")
 
 @dataclass(frozen=True)
 class OpenFunction:
-    """A callable and how to call it. `takes` are its parameters' names, as far as they are known.
+    """A callable and how to call it; `parameter_names` is empty where it is not needed.
 
-    A vectorised chunker gets Arrow arrays (or one batch) and answers with a batch.
+    A vectorized chunker gets Arrow arrays, or one batch, and returns a batch.
     """
 
     call: Callable[..., Any]
     kind: FunctionKind
-    takes: tuple[str, ...] = ()
-    is_vectorised: bool = False
+    parameter_names: tuple[str, ...] = ()
+    is_vectorized: bool = False
     takes_batch: bool = False
 
 
 def open_function(function: Function) -> OpenFunction:
-    """Unpickles or executes the function's code, and lets a stateful one prepare itself."""
-    return _open(_Code(function))
+    """Unpickles or runs the function's code, and calls `setup` of a stateful function."""
+    return _open(_CacheKey(function))
 
 
-class _Code:
-    """A function as a key: two with the same digest and payload are the same."""
+class _CacheKey:
+    """Functions with the same digest and payload are the same."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -59,45 +63,45 @@ class _Code:
         return hash(self.function.digest)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Code):
+        if not isinstance(other, _CacheKey):
             return NotImplemented
         mine, others = self.function, other.function
         return (mine.digest, mine.payload) == (others.digest, others.payload)
 
 
-@lru_cache(maxsize=OPEN_FUNCTIONS)
-def _open(code: _Code) -> OpenFunction:
-    function = code.function
+@lru_cache(maxsize=MAX_OPEN_FUNCTIONS)
+def _open(key: _CacheKey) -> OpenFunction:
+    function = key.function
     match function.encoding:
         case FunctionEncoding.TIDEMILL:
-            return OpenFunction(_prepared(cloudpickle.loads(function.payload)), function.kind)
+            return OpenFunction(_set_up(cloudpickle.loads(function.payload)), function.kind)
         case FunctionEncoding.SOURCE:
-            return OpenFunction(_prepared(_defined(function)), function.kind)
+            return OpenFunction(_set_up(_run_source(function)), function.kind)
         case FunctionEncoding.GENEVA:
-            return _opened_geneva(function)
+            return _open_geneva(function)
         case FunctionEncoding.SQL:
-            # Lance has evaluated the expression: its value is what comes in.
+            # Lance has evaluated the expression; the input is its value.
             return OpenFunction(lambda value: value, FunctionKind.ARRAYS)
 
 
-def _prepared(call: Callable[..., Any]) -> Callable[..., Any]:
+def _set_up(call: Callable[..., Any]) -> Callable[..., Any]:
     setup = getattr(call, "setup", None)
     if callable(setup):
         setup()
     return call
 
 
-def _defined(function: Function) -> Callable[..., Any]:
-    """Runs the text as a module of its own and takes the entry point out of it."""
+def _run_source(function: Function) -> Callable[..., Any]:
+    """Runs the text as a module and returns its entry point."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if function.python and function.python != here:
         raise RuntimeError(f"it asks for Python {function.python}; this worker has {here}")
     name = function.entrypoint or function.name
     namespace: dict[str, Any] = {"__name__": f"function_{name}"}
-    text, place = function.payload.decode(), f"<function {name}>"
-    # Tracebacks show the lines.
-    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
-    exec(compile(text, place, "exec"), namespace)
+    text, filename = function.payload.decode(), f"<function {name}>"
+    # Makes tracebacks show the source lines.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
     found: Any = namespace[name]
     if inspect.isclass(found):
         found = found(**function.arguments)
@@ -105,13 +109,13 @@ def _defined(function: Function) -> Callable[..., Any]:
     return call
 
 
-def _opened_geneva(function: Function) -> OpenFunction:
-    held = load_envelope(function.payload)
-    call, parameters = held.func, _parameters(held.func)
+def _open_geneva(function: Function) -> OpenFunction:
+    loaded = load_envelope(function.payload)
+    call, parameters = loaded.func, _parameters(loaded.func)
     names = tuple(parameter.name for parameter in parameters)
     takes_batch = len(parameters) == 1 and _is_annotated(parameters[0], pa.RecordBatch)
     if function.kind is FunctionKind.CHUNKER:
-        return OpenFunction(call, FunctionKind.CHUNKER, names, bool(held.batch), takes_batch)
+        return OpenFunction(call, FunctionKind.CHUNKER, names, bool(loaded.batch), takes_batch)
     if function.kind is FunctionKind.TABLE:
         return OpenFunction(call, FunctionKind.TABLE)
     if takes_batch:
@@ -131,7 +135,7 @@ def _parameters(call: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 
 
 def _is_annotated(parameter: inspect.Parameter, wanted: type) -> bool:
-    """Hints may be text, if the function's module said so; then by the last word of it."""
+    """Hints are text under `from __future__ import annotations`; then the last part of the name decides."""
     hint = parameter.annotation
     if isinstance(hint, str):
         return hint.rpartition(".")[2] == wanted.__name__
@@ -139,7 +143,7 @@ def _is_annotated(parameter: inspect.Parameter, wanted: type) -> bool:
 
 
 def _with_arrays(call: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
-    """Lists come as NumPy arrays where the function's hints say so."""
+    """Passes lists as NumPy arrays to parameters with that hint."""
     wanted = [_is_annotated(parameter, np.ndarray) for parameter in parameters]
     if not any(wanted):
         return call
@@ -151,14 +155,14 @@ def _with_arrays(call: Callable[..., Any], parameters: Sequence[inspect.Paramete
     return lambda *values: call(*converted(values))
 
 
-class Held:
-    """Stands for an object of a class that is not here: has its attributes, and nothing else."""
+class Placeholder:
+    """An object of a class that is not installed: it has the attributes and nothing else."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         self.values = values
         self.__dict__.update(named)
 
-    def __class_getitem__(cls, item: Any) -> type[Held]:
+    def __class_getitem__(cls, item: Any) -> type[Placeholder]:
         return cls
 
     def __setstate__(self, state: Any) -> None:
@@ -166,21 +170,21 @@ class Held:
             self.__dict__.update(part or {})
 
 
-class HeldModule(ModuleType):
-    """Stands for a module that is not here: whatever it is asked for is a class of held objects."""
+class PlaceholderModule(ModuleType):
+    """A module that is not installed; its attributes are placeholder classes."""
 
-    def __getattr__(self, name: str) -> type[Held]:
+    def __getattr__(self, name: str) -> type[Placeholder]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _held_class(self.__name__, name)
+        return _placeholder_class(self.__name__, name)
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         parts = module.split(".")
-        if parts[0] in HELD_PACKAGES:
+        if parts[0] in ABSENT_PACKAGES:
             if parts[1:2] != [CLOUDPICKLE]:
-                return _held_class(module, name)
+                return _placeholder_class(module, name)
             parts = parts[1:]
         if parts[0] == CLOUDPICKLE and name == "subimport":
             return _import
@@ -188,7 +192,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_envelope(envelope: bytes) -> Any:
-    """The held UDF, Chunker or UDTF of an envelope; opening it runs code of whoever made it."""
+    """The placeholder of a UDF, Chunker or UDTF. Unpickling runs code of the user."""
     body = json.loads(envelope)
     for key in PAYLOADS:
         if key in body:
@@ -197,9 +201,9 @@ def load_envelope(envelope: bytes) -> Any:
 
 
 @cache
-def _held_class(module: str, name: str) -> type[Held]:
-    return type(name, (Held,), {"__module__": module})
+def _placeholder_class(module: str, name: str) -> type[Placeholder]:
+    return type(name, (Placeholder,), {"__module__": module})
 
 
 def _import(name: str) -> ModuleType:
-    return HeldModule(name) if name.split(".")[0] in HELD_PACKAGES else import_module(name)
+    return PlaceholderModule(name) if name.split(".")[0] in ABSENT_PACKAGES else import_module(name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.api import CallSettings, Children, ChunkFunction, ColumnFunction
+from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
@@ -159,7 +159,7 @@ def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[Co
 
 def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> Made:
     row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
-    children: Children = chunks.compute(_inputs(stage, batch, 0), row_ids)
+    children: Chunks = chunks.compute(_inputs(stage, batch, 0), row_ids)
     parents = pa.array(children.parents)
     found = {
         **{name: batch[name].take(parents) for name in stage.columns},

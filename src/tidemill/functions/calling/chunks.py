@@ -1,4 +1,4 @@
-"""Functions that yield any number of rows per row, called in this process."""
+"""Chunkers: functions that yield any number of rows per row."""
 
 from __future__ import annotations
 
@@ -9,100 +9,99 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.functions.calling.batches import Definition, Part, Positions, RowIds, Rows
-from tidemill.functions.calling.limits import Marks, limited
+from tidemill.functions.calling.batches import BoundFunction, Part, Positions, RowIds, Rows
+from tidemill.functions.calling.limits import CallProgress, with_timeout
 from tidemill.functions.calling.retries import Attempt
-from tidemill.functions.calling.scalar import OneByOne, fitted
-from tidemill.functions.calling.vectorized import Together
+from tidemill.functions.calling.scalar import RowByRow, to_array
+from tidemill.functions.calling.vectorized import Bisection
 from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import FailedRows
 from tidemill.jobs.model.derived import SOURCE_ROW_ID
 
 
 class ChunkCalls:
-    """Calls an open chunker with rows, or with arrays if it takes those."""
+    """Calls an open chunker row by row, or with arrays if it is vectorized."""
 
-    def __init__(self, definition: Definition, function: OpenFunction, marks: Marks) -> None:
-        self._definition = definition
+    def __init__(self, bound: BoundFunction, function: OpenFunction, progress: CallProgress) -> None:
+        self._bound = bound
         self._function = function
-        self._output = definition.output
-        self._marks = marks
-        seconds = definition.function.timeout_seconds
-        self._call = limited(function.call if function.is_vectorised else self._all_children, seconds)
+        self._output = bound.output
+        self._progress = progress
+        seconds = bound.function.timeout_seconds
+        self._call = with_timeout(function.call if function.is_vectorized else self._all_chunks, seconds)
 
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
-        if self._function.is_vectorised:
-            return Together(self._at_once, self._no_children, self._marks).sweep(rows, attempt)
-        return OneByOne(self._call, _Children(self._output), self._marks).sweep(rows, attempt)
+    def run(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+        if self._function.is_vectorized:
+            return Bisection(self._call_batch, self._no_chunks, self._progress).run(rows, attempt)
+        return RowByRow(self._call, _ChunkCollector(self._output), self._progress).run(rows, attempt)
 
-    def _all_children(self, *row: Any) -> list[tuple[Any, ...]]:
-        """A generator does its work while it is read, so that belongs to the call."""
-        return [_values(child, self._output) for child in self._function.call(*row)]
+    def _all_chunks(self, *row: Any) -> list[tuple[Any, ...]]:
+        """Exhausts a generator within the call, so that the time limit covers its work."""
+        return [_values(chunk, self._output) for chunk in self._function.call(*row)]
 
-    def _no_children(self, rows: int) -> pa.RecordBatch:
-        return no_children(self._output)
+    def _no_chunks(self, rows: int) -> pa.RecordBatch:
+        return no_chunks(self._output)
 
-    def _at_once(self, rows: Rows) -> pa.RecordBatch:
-        """The function says in a column of its answer which row each child comes from."""
+    def _call_batch(self, rows: Rows) -> pa.RecordBatch:
+        """A column of the result names the row that each chunk comes from."""
         answer = self._call(*self._vectors(rows))
         table = as_table(answer, pa.schema([pa.field(SOURCE_ROW_ID, pa.int64()), *self._output]))
         parents = self._parents(table, rows.row_ids)
         columns = [_combined(table[field.name]) for field in self._output]
-        return _placed(parents, _numbered(parents), columns, self._output)
+        return _chunk_batch(parents, _indexes(parents), columns, self._output)
 
     def _vectors(self, rows: Rows) -> list[Any]:
         sources = pa.array(rows.row_ids.astype(np.int64))
         if self._function.takes_batch:
             columns = [*rows.inputs.columns, sources]
-            return [pa.record_batch(columns, names=[*self._definition.names, SOURCE_ROW_ID])]
+            return [pa.record_batch(columns, names=[*self._bound.names, SOURCE_ROW_ID])]
         rest = iter(rows.inputs.columns)
-        return [sources if name.endswith(SOURCE_ROW_ID) else next(rest) for name in self._function.takes]
+        names = self._function.parameter_names
+        return [sources if name.endswith(SOURCE_ROW_ID) else next(rest) for name in names]
 
     def _parents(self, table: pa.Table, row_ids: RowIds) -> Positions:
         order = np.argsort(row_ids, kind="stable")
         sources = table[SOURCE_ROW_ID].to_numpy().astype(np.uint64)
         parents = order[np.minimum(np.searchsorted(row_ids, sources, sorter=order), len(row_ids) - 1)]
         if np.any(row_ids[parents] != sources):
-            name = self._definition.function.name
+            name = self._bound.function.name
             raise ValueError(f"{name} returned a {SOURCE_ROW_ID} that it was not given")
         found: Positions = parents.astype(np.int64)
         return found
 
 
-class _Children:
-    """Collects the children of one row after the other."""
+class _ChunkCollector:
+    """Collects the chunks of one row after another."""
 
     def __init__(self, output: pa.Schema) -> None:
         self._output = output
         self._counts: list[int] = []
-        self._children: list[tuple[Any, ...]] = []
+        self._chunks: list[tuple[Any, ...]] = []
 
     def add(self, result: list[tuple[Any, ...]]) -> None:
-        self._children += result
+        self._chunks += result
         self._counts.append(len(result))
 
-    def add_nothing(self) -> None:
+    def add_failed(self) -> None:
         self._counts.append(0)
 
     def take(self, failures: list[FailedRows]) -> Part:
         parents = np.repeat(np.arange(len(self._counts)), self._counts)
         columns, found = [], {failed.start: failed for failed in failures}
         for number, field in enumerate(self._output):
-            array, misfits = fitted([child[number] for child in self._children], field.type)
+            array, errors = to_array([chunk[number] for chunk in self._chunks], field.type)
             columns.append(array)
-            found |= {
-                int(parents[place]): FailedRows(int(parents[place]), 1, what) for place, what in misfits
-            }
-        batch = _placed(parents, _numbered(parents), columns, self._output)
-        # A row has all of its children or none.
+            found |= {int(parents[at]): FailedRows(int(parents[at]), 1, raised) for at, raised in errors}
+        batch = _chunk_batch(parents, _indexes(parents), columns, self._output)
+        # A row has all of its chunks or none.
         kept = batch.filter(pa.array(~np.isin(parents, list(found)))) if found else batch
         rows = len(self._counts)
-        self._counts, self._children = [], []
+        self._counts, self._chunks = [], []
         return Part(rows, kept, tuple(found[start] for start in sorted(found)))
 
 
 def as_table(answer: Any, schema: pa.Schema) -> pa.Table:
-    """What a function answered, in these columns."""
+    """The result of a function as a table with these columns; raises TypeError if one is missing."""
     if answer is None:
         return schema.empty_table()
     if not isinstance(answer, pa.RecordBatch | pa.Table):
@@ -114,12 +113,12 @@ def as_table(answer: Any, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def no_children(output: pa.Schema) -> pa.RecordBatch:
-    return _placed([], [], [pa.array([], field.type) for field in output], output)
+def no_chunks(output: pa.Schema) -> pa.RecordBatch:
+    return _chunk_batch([], [], [pa.array([], field.type) for field in output], output)
 
 
-def placed_schema(output: pa.Schema) -> pa.Schema:
-    """Children have their place first: the position of their parent, and their number there."""
+def chunk_schema(output: pa.Schema) -> pa.Schema:
+    """Two columns come first: the position of the parent row, and the index among its chunks."""
     return pa.schema([pa.field("parent", pa.int64()), pa.field("index", pa.int32()), *output])
 
 
@@ -127,18 +126,18 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
-def _placed(
+def _chunk_batch(
     parents: Positions | Sequence[int],
     indexes: npt.NDArray[np.int32] | Sequence[int],
     columns: Sequence[pa.Array],
     output: pa.Schema,
 ) -> pa.RecordBatch:
-    places = [pa.array(parents, pa.int64()), pa.array(indexes, pa.int32())]
-    return pa.record_batch([*places, *columns], names=placed_schema(output).names)
+    positions = [pa.array(parents, pa.int64()), pa.array(indexes, pa.int32())]
+    return pa.record_batch([*positions, *columns], names=chunk_schema(output).names)
 
 
-def _numbered(parents: Positions) -> npt.NDArray[np.int32]:
-    """For each child how many came before it from the same parent."""
+def _indexes(parents: Positions) -> npt.NDArray[np.int32]:
+    """For each chunk, how many of the same parent came before it."""
     order = np.argsort(parents, kind="stable")
     ordered = parents[order]
     starts = np.searchsorted(ordered, ordered, side="left")
@@ -147,14 +146,14 @@ def _numbered(parents: Positions) -> npt.NDArray[np.int32]:
     return numbers
 
 
-def _values(child: Any, output: pa.Schema) -> tuple[Any, ...]:
-    if isinstance(child, dict):
-        unknown = child.keys() - set(output.names)
+def _values(chunk: Any, output: pa.Schema) -> tuple[Any, ...]:
+    if isinstance(chunk, dict):
+        unknown = chunk.keys() - set(output.names)
         if unknown:
             raise TypeError(f"yielded unknown columns {sorted(unknown)}; the output has {output.names}")
-        return tuple(child.get(name) for name in output.names)
-    if not isinstance(child, tuple):
-        raise TypeError(f"yielded a {type(child).__name__}; a NamedTuple, dict or tuple is needed")
-    if len(child) != len(output):
-        raise TypeError(f"yielded {len(child)} values for the columns {output.names}")
-    return tuple(child)
+        return tuple(chunk.get(name) for name in output.names)
+    if not isinstance(chunk, tuple):
+        raise TypeError(f"yielded a {type(chunk).__name__}; a NamedTuple, dict or tuple is needed")
+    if len(chunk) != len(output):
+        raise TypeError(f"yielded {len(chunk)} values for the columns {output.names}")
+    return tuple(chunk)

@@ -1,45 +1,45 @@
-"""Functions called in this process: that of a task which trusts them, or a child made for them."""
+"""The in-process executor. It runs in a task that trusts the function, and inside every child process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.calling.batches import Definition, Part, Rows
+from tidemill.functions.calling.batches import BoundFunction, Part, Rows
 from tidemill.functions.calling.chunks import ChunkCalls
-from tidemill.functions.calling.limits import Marks
-from tidemill.functions.calling.retries import Attempt, Sweeper
+from tidemill.functions.calling.limits import CallProgress
+from tidemill.functions.calling.retries import Attempt, Executor
 from tidemill.functions.calling.scalar import ScalarCalls
 from tidemill.functions.calling.vectorized import VectorizedCalls
 from tidemill.functions.encodings import open_function
-from tidemill.functions.failures import RAISED, failed
+from tidemill.functions.failures import FUNCTION_ERRORS, as_function_raised
 
 
-def opened(definition: Definition, marks: Marks) -> Sweeper:
-    """Runs the function's code for the first time; raises FunctionRaised if that fails."""
+def open_executor(bound: BoundFunction, progress: CallProgress) -> Executor:
+    """Loads the function's code, which may run it; raises FunctionRaised if that fails."""
     try:
-        function = open_function(definition.function)
-        if definition.function.kind is FunctionKind.CHUNKER:
-            return ChunkCalls(definition, function, marks)
+        function = open_function(bound.function)
+        if bound.function.kind is FunctionKind.CHUNKER:
+            return ChunkCalls(bound, function, progress)
         if function.kind is FunctionKind.SCALAR:
-            return ScalarCalls(definition, function, marks)
-        return VectorizedCalls(definition, function, marks)
-    except RAISED as error:
-        raise failed(error, f"{definition.function.name} cannot be opened: ") from error
+            return ScalarCalls(bound, function, progress)
+        return VectorizedCalls(bound, function, progress)
+    except FUNCTION_ERRORS as error:
+        raise as_function_raised(error, f"{bound.function.name} cannot be opened: ") from error
 
 
-class InsideSweeper:
-    """Opens a function in this process at its first use; several threads may use it at once."""
+class InProcessExecutor:
+    """Calls a function in this process. Several threads may share one."""
 
-    def __init__(self, definition: Definition) -> None:
-        self._definition = definition
+    def __init__(self, bound: BoundFunction) -> None:
+        self._bound = bound
 
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
-        calls = opened(self._definition, Marks())
+    def run(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+        calls = open_executor(self._bound, CallProgress())
         try:
-            yield from calls.sweep(rows, attempt)
-        except RAISED as error:
-            raise failed(error) from error
+            yield from calls.run(rows, attempt)
+        except FUNCTION_ERRORS as error:
+            raise as_function_raised(error) from error
 
     def close(self) -> None:
-        """An open function stays so, for the next task of the process."""
+        """Keeps the function open for the next task of this process."""

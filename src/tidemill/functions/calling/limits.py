@@ -1,4 +1,8 @@
-"""Time limits of calls, and the marks by which they are watched from outside."""
+"""Time limits of calls, and the progress by which another process watches them.
+
+A call in the main thread is interrupted by an alarm signal. Native code may not react to it, so the task
+also watches the `CallProgress` of a child, and kills the child when a call takes too long.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,23 @@ from typing import Any, Final, NamedTuple
 CALLS: Final = 0
 START: Final = 1
 ROWS: Final = 2
-MARKS_BYTES: Final = 24
+PROGRESS_BYTES: Final = 24
 
 
-class Mark(NamedTuple):
-    """Which call it is, and its rows; no rows while no call is under way."""
+class CurrentCall(NamedTuple):
+    """The number of the current call and its rows; `rows` is 0 between calls."""
 
     call: int
     start: int
     rows: int
 
 
-class Marks:
-    """Memory in which a process says what it is at; another one that shares it can read that at any time."""
+class CallProgress:
+    """Memory to which a process writes its current call, for the process that shares it."""
 
     def __init__(self, memory: Any = None) -> None:
-        self.slots = memoryview(bytearray(MARKS_BYTES) if memory is None else memory)[:MARKS_BYTES].cast("Q")
+        view = memoryview(bytearray(PROGRESS_BYTES) if memory is None else memory)
+        self.slots = view[:PROGRESS_BYTES].cast("Q")
 
     def begin(self, start: int, rows: int) -> None:
         self.slots[CALLS] += 1
@@ -37,26 +42,26 @@ class Marks:
     def end(self) -> None:
         self.slots[ROWS] = 0
 
-    def read(self) -> Mark:
-        return Mark(*self.slots)
+    def read(self) -> CurrentCall:
+        return CurrentCall(*self.slots)
 
 
-def limited(call: Callable[..., Any], seconds: float | None) -> Callable[..., Any]:
-    """The call; it raises TimeoutError when it takes longer."""
-    return call if seconds is None else partial(_limited, call, seconds)
+def with_timeout(call: Callable[..., Any], seconds: float | None) -> Callable[..., Any]:
+    """Wraps a call so that it raises TimeoutError when it takes longer."""
+    return call if seconds is None else partial(_call_with_timeout, call, seconds)
 
 
-def _limited(call: Callable[..., Any], seconds: float, *given: Any) -> Any:
+def _call_with_timeout(call: Callable[..., Any], seconds: float, *given: Any) -> Any:
     if current_thread() is main_thread():
-        return _with_alarm(call, seconds, given)
-    return _with_patience(call, seconds, given)
+        return _call_with_alarm(call, seconds, given)
+    return _call_in_thread(call, seconds, given)
 
 
-def _with_alarm(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]) -> Any:
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise too_long(seconds)
+def _call_with_alarm(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]) -> Any:
+    def on_alarm(number: int, frame: FrameType | None) -> None:
+        raise timeout_error(seconds)
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, on_alarm)
     others = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         return call(*given)
@@ -65,8 +70,8 @@ def _with_alarm(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]
         signal.signal(signal.SIGALRM, before)
 
 
-def _with_patience(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]) -> Any:
-    """Only the main thread can be interrupted: the call goes on, but nobody waits for it any more."""
+def _call_in_thread(call: Callable[..., Any], seconds: float, given: tuple[Any, ...]) -> Any:
+    """Only the main thread can be interrupted. This call goes on in its thread; its result is dropped."""
     outcome: list[Any] = []
     raised: list[BaseException] = []
 
@@ -82,9 +87,9 @@ def _with_patience(call: Callable[..., Any], seconds: float, given: tuple[Any, .
     if raised:
         raise raised[0]
     if not outcome:
-        raise too_long(seconds)
+        raise timeout_error(seconds)
     return outcome[0]
 
 
-def too_long(seconds: float) -> TimeoutError:
+def timeout_error(seconds: float) -> TimeoutError:
     return TimeoutError(f"the call took longer than {seconds:g} s")

@@ -1,4 +1,4 @@
-"""Functions that read rows themselves and yield batches, called in this process."""
+"""Table functions: they read their source and yield batches, always in the process of the task."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
 from tidemill.functions.calling.chunks import as_table
-from tidemill.functions.calling.limits import limited, too_long
+from tidemill.functions.calling.limits import timeout_error, with_timeout
 from tidemill.functions.encodings import open_function
-from tidemill.functions.failures import RAISED, failed
+from tidemill.functions.failures import FUNCTION_ERRORS, as_function_raised
 
 NO_MORE: Final = object()
-# A limit of no time at all would be none.
-SHORTEST: Final = 0.001
+# A timer of zero seconds would be switched off.
+MIN_SECONDS: Final = 0.001
 
 
 def yielded_batches(function: Function, source: Any, output: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a table function makes of its source, in the view's columns; raises FunctionRaised."""
+    """Yields the result of a table function in the columns of `output`; raises FunctionRaised."""
     try:
         call = open_function(function).call
-    except RAISED as error:
-        raise failed(error, f"{function.name} cannot be opened: ") from error
+    except FUNCTION_ERRORS as error:
+        raise as_function_raised(error, f"{function.name} cannot be opened: ") from error
     try:
-        for answer in _within(limited(call, function.timeout_seconds)(source), function.timeout_seconds):
+        for answer in _timed(with_timeout(call, function.timeout_seconds)(source), function.timeout_seconds):
             yield from as_table(answer, output).to_batches()
-    except RAISED as error:
-        raise failed(error) from error
+    except FUNCTION_ERRORS as error:
+        raise as_function_raised(error) from error
 
 
-def _within(answers: Iterable[Any], seconds: float | None) -> Iterator[Any]:
-    """A generator does its work while it is read; what becomes of its answers meanwhile does not count."""
-    rest, spent = iter(answers), 0.0
+def _timed(generator: Iterable[Any], seconds: float | None) -> Iterator[Any]:
+    """Limits the time a generator spends on its own work; the time of its consumer does not count."""
+    results, spent = iter(generator), 0.0
     while True:
         began_at = time.monotonic()
         try:
-            answer = limited(next, None if seconds is None else max(seconds - spent, SHORTEST))(rest, NO_MORE)
+            left = None if seconds is None else max(seconds - spent, MIN_SECONDS)
+            answer = with_timeout(next, left)(results, NO_MORE)
         finally:
             spent += time.monotonic() - began_at
             if seconds is not None and spent > seconds:
-                raise too_long(seconds)
+                raise timeout_error(seconds)
         if answer is NO_MORE:
             return
         yield answer

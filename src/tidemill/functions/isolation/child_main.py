@@ -1,4 +1,4 @@
-"""A child at work: opens the function it is sent and goes over rows with it until nobody asks any more."""
+"""The program of a child, from the fork on: opens one function and calls it until the channel is closed."""
 
 from __future__ import annotations
 
@@ -21,83 +21,96 @@ import pyarrow as pa
 
 from tidemill.functions.blobs import BlobSource
 from tidemill.functions.calling.batches import Rows
-from tidemill.functions.calling.in_process import opened
-from tidemill.functions.calling.limits import MARKS_BYTES, Marks
-from tidemill.functions.calling.retries import Sweeper
-from tidemill.functions.failures import RAISED, FunctionRaised, failed
-from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_notes, read_attempt
+from tidemill.functions.calling.in_process import open_executor
+from tidemill.functions.calling.limits import PROGRESS_BYTES, CallProgress
+from tidemill.functions.calling.retries import Executor
+from tidemill.functions.failures import FUNCTION_ERRORS, FunctionRaised, as_function_raised
+from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_metadata, read_attempt
 
 PR_SET_PDEATHSIG: Final = 1
 IS_LINUX: Final = sys.platform == "linux"
 LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
 
 
-class RemoteSource:
-    """A blob that the task holds: it is asked for each piece."""
+def run_child(zygote_pid: int, memory_bytes: int, channel_fd: int, progress_fd: int) -> None:
+    """Runs in the new process and never returns: nothing of the zygote's stack may run in a child."""
+    try:
+        os.setsid()
+        _end_with_parent(zygote_pid)
+        if memory_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        if "numpy.random" in sys.modules:
+            # Otherwise all children would draw the same numbers.
+            np.random.seed()
+        progress = CallProgress(mmap.mmap(progress_fd, PROGRESS_BYTES))
+        FunctionServer(Channel(socket.socket(fileno=channel_fd)), progress).run()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  # nothing above it may run in a fork
+        traceback.print_exc()
+        os._exit(1)
 
-    def __init__(self, server: Server, column: int, row: int) -> None:
-        self._server = server
-        self._place = {"column": column, "row": row}
 
-    def size(self) -> int:
-        return int(self._server.ask({**self._place, "offset": None, "length": 0}).notes["size"])
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        return bytes(self._server.ask({**self._place, "offset": offset, "length": length}).body)
+def _end_with_parent(zygote_pid: int) -> None:
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The zygote may have ended before the call above.
+        if os.getppid() != zygote_pid:
+            os._exit(1)
 
 
-class Server:
-    """Answers the task's messages one after the other."""
+class FunctionServer:
+    """Handles the messages of the task one after another."""
 
-    def __init__(self, channel: Channel, marks: Marks) -> None:
+    def __init__(self, channel: Channel, progress: CallProgress) -> None:
         self._channel = channel
-        self._marks = marks
-        # A function may read blobs in threads of its own.
+        self._progress = progress
+        # A function may read blobs in its own threads.
         self._lock = RLock()
 
     def run(self) -> None:
         try:
-            calls = self._opened(self._channel.receive())
-            while calls is not None:
-                self._sweep(calls, self._channel.receive())
+            executor = self._open(self._channel.receive())
+            while executor is not None:
+                self._run_rows(executor, self._channel.receive())
         except (EOFError, ConnectionError):
             return
 
-    def ask(self, notes: dict[str, Any]) -> Message:
+    def read_blob(self, metadata: dict[str, Any]) -> Message:
+        """Asks the task for a piece of a blob; raises OSError if it cannot be read."""
         with self._lock:
-            self._channel.send(Kind.READ, notes)
-            answer = self._channel.receive()
-        if "error" in answer.notes:
-            raise OSError(answer.notes["error"])
-        return answer
+            self._channel.send(Kind.READ, metadata)
+            response = self._channel.receive()
+        if "error" in response.metadata:
+            raise OSError(response.metadata["error"])
+        return response
 
-    def _opened(self, message: Message) -> Sweeper | None:
+    def _open(self, message: Message) -> Executor | None:
         try:
-            # Written by the task, which is trusted; what comes back to it is never pickled.
-            calls = opened(pickle.loads(message.body), self._marks)
-        except RAISED as error:
-            self._tell(failed(error))
+            # The task is trusted, so its pickle is. What a child sends back is never unpickled.
+            executor = open_executor(pickle.loads(message.body), self._progress)
+        except FUNCTION_ERRORS as error:
+            self._send_failure(as_function_raised(error))
             return None
         self._channel.send(Kind.OPENED)
-        return calls
+        return executor
 
-    def _sweep(self, calls: Sweeper, message: Message) -> None:
+    def _run_rows(self, executor: Executor, message: Message) -> None:
         try:
-            for part in calls.sweep(self._rows(message), read_attempt(message.notes["attempt"])):
+            for part in executor.run(self._rows(message), read_attempt(message.metadata["attempt"])):
                 with self._lock:
-                    self._channel.send_batch(Kind.PART, part_notes(part), part.values)
-        except RAISED as error:
-            self._tell(failed(error))
+                    self._channel.send_batch(Kind.PART, part_metadata(part), part.values)
+        except FUNCTION_ERRORS as error:
+            self._send_failure(as_function_raised(error))
             return
         self._channel.send(Kind.DONE)
 
-    def _tell(self, raised: FunctionRaised) -> None:
+    def _send_failure(self, raised: FunctionRaised) -> None:
         self._channel.send(Kind.FAILED, asdict(raised.failure))
 
     def _rows(self, message: Message) -> Rows:
         batch = message.batch()
         *inputs, row_ids = batch.columns
-        blobs = {number: self._sources(number, inputs[number]) for number in message.notes["blobs"]}
+        blobs = {number: self._sources(number, inputs[number]) for number in message.metadata["blobs"]}
         given = pa.RecordBatch.from_arrays(inputs, schema=pa.schema(list(batch.schema)[:-1]))
         return Rows(given, row_ids.to_numpy(), blobs)
 
@@ -108,26 +121,17 @@ class Server:
         ]
 
 
-def live(ancestor: int, memory_bytes: int, channel_fd: int, marks_fd: int) -> None:
-    """The child's life; it does not return."""
-    try:
-        os.setsid()
-        _die_with(ancestor)
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        if "numpy.random" in sys.modules:
-            # Forks would draw the same numbers.
-            np.random.seed()
-        marks = Marks(mmap.mmap(marks_fd, MARKS_BYTES))
-        Server(Channel(socket.socket(fileno=channel_fd)), marks).run()
-        os._exit(0)
-    except BaseException:  # noqa: BLE001  # nothing above it may run in a fork
-        traceback.print_exc()
-        os._exit(1)
+class RemoteSource:
+    """A blob that the task holds; each read is a message to the task."""
 
+    def __init__(self, server: FunctionServer, column: int, row: int) -> None:
+        self._server = server
+        self._position = {"column": column, "row": row}
 
-def _die_with(ancestor: int) -> None:
-    if LIBC is not None:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != ancestor:
-            os._exit(1)
+    def size(self) -> int:
+        request = {**self._position, "offset": None, "length": 0}
+        return int(self._server.read_blob(request).metadata["size"])
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        request = {**self._position, "offset": offset, "length": length}
+        return bytes(self._server.read_blob(request).body)

@@ -1,4 +1,4 @@
-"""All zygotes and children of a process; what a task is done with is kept for the next one."""
+"""The pool of zygotes and children of this process. Idle ones are kept for the next task."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from tidemill.functions.calling.batches import Definition
-from tidemill.functions.failures import HOST_FAILED, in_words, without_row
-from tidemill.functions.isolation.child_client import Child
+from tidemill.functions.calling.batches import BoundFunction
+from tidemill.functions.failures import HOST_FAILED, error_without_row, synthetic_error
+from tidemill.functions.isolation.child_client import ChildClient
 from tidemill.functions.isolation.settings import FunctionHost
-from tidemill.functions.isolation.zygote_client import Forked, Setup, Zygote, ZygoteGone
+from tidemill.functions.isolation.zygote_client import ForkedChild, ZygoteClient, ZygoteGone, ZygoteSpec
 
-MOST_IDLE: Final = 8
-MOST_ZYGOTES: Final = 4
+MAX_IDLE_CHILDREN: Final = 8
+MAX_ZYGOTES: Final = 4
 
 
 @dataclass(frozen=True)
-class Kin:
-    """What children have to share to stand in for each other."""
+class ChildKey:
+    """Children with equal keys are interchangeable: same environment, limits and code."""
 
-    setup: Setup
+    spec: ZygoteSpec
     memory_bytes: int | None
     code: Hashable
 
 
 class Pool:
-    """Gives children and takes them back; the least recently used are ended."""
+    """Lends children to tasks; ends the least recently used of those that are idle."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._zygotes: OrderedDict[Setup, Zygote] = OrderedDict()
-        self._busy: dict[Child, Kin] = {}
-        self._idle: OrderedDict[Child, Kin] = OrderedDict()
+        self._zygotes: OrderedDict[ZygoteSpec, ZygoteClient] = OrderedDict()
+        self._busy: dict[ChildClient, ChildKey] = {}
+        self._idle: OrderedDict[ChildClient, ChildKey] = OrderedDict()
 
-    def zygote(self, setup: Setup) -> Zygote:
-        """Starts it, if there is none, and does not wait for it."""
+    def zygote(self, spec: ZygoteSpec) -> ZygoteClient:
+        """Starts the zygote if there is none, and does not wait until it is up."""
         with self._lock:
-            found = self._zygotes.get(setup) or self._zygotes.setdefault(setup, Zygote(setup))
-            self._zygotes.move_to_end(setup)
-            self._drop_zygotes()
+            found = self._zygotes.get(spec) or self._zygotes.setdefault(spec, ZygoteClient(spec))
+            self._zygotes.move_to_end(spec)
+            self._evict_zygotes()
             return found
 
-    def take(self, definition: Definition, setup: Setup, memory_bytes: int | None) -> Child:
-        """A child with the function open in it; raises FunctionRaised if it cannot be."""
-        kin = Kin(setup, memory_bytes, _code(definition))
-        child = self._find_idle(kin)
+    def acquire(self, bound: BoundFunction, spec: ZygoteSpec, memory_bytes: int | None) -> ChildClient:
+        """Returns a child that has opened the function; raises FunctionRaised if it cannot be opened."""
+        key = ChildKey(spec, memory_bytes, _code_key(bound))
+        child = self._find_idle(key)
         if child is None:
-            child = Child(*self._forked(setup, memory_bytes), definition)
+            child = ChildClient(*self._fork(spec, memory_bytes), bound)
         with self._lock:
-            self._busy[child] = kin
+            self._busy[child] = key
         return child
 
-    def give_back(self, child: Child) -> None:
+    def release(self, child: ChildClient) -> None:
         with self._lock:
             self._idle[child] = self._busy.pop(child)
-            surplus = [self._idle.popitem(last=False)[0] for _ in range(len(self._idle) - MOST_IDLE)]
+            surplus = [self._idle.popitem(last=False)[0] for _ in range(len(self._idle) - MAX_IDLE_CHILDREN)]
         for old in surplus:
             old.end()
 
-    def forget(self, child: Child) -> None:
-        """Of a child that has ended, or will be by who calls this."""
+    def discard(self, child: ChildClient) -> None:
+        """For a child that has ended, or that the caller ends."""
         with self._lock:
             self._busy.pop(child, None)
 
@@ -79,9 +79,9 @@ class Pool:
         for zygote in zygotes:
             zygote.close()
 
-    def _find_idle(self, kin: Kin) -> Child | None:
+    def _find_idle(self, key: ChildKey) -> ChildClient | None:
         with self._lock:
-            found = [child for child, its in self._idle.items() if its == kin]
+            found = [child for child, its_key in self._idle.items() if its_key == key]
             for child in reversed(found):
                 del self._idle[child]
                 if child.is_alive():
@@ -89,32 +89,32 @@ class Pool:
                 child.end()
         return None
 
-    def _forked(self, setup: Setup, memory_bytes: int | None) -> tuple[Zygote, Forked]:
-        """The second time from a new zygote: the first may have ended long ago, for reasons of its own."""
+    def _fork(self, spec: ZygoteSpec, memory_bytes: int | None) -> tuple[ZygoteClient, ForkedChild]:
+        """Tries twice: a pooled zygote may have died since its last use, a new one should not."""
         for _ in range(2):
-            zygote = self.zygote(setup)
+            zygote = self.zygote(spec)
             try:
                 return zygote, zygote.fork(memory_bytes)
             except ZygoteGone:
-                code = self._bury(setup, zygote)
-        prefix = " ".join(setup.command_prefix)
+                code = self._remove_zygote(spec, zygote)
+        prefix = " ".join(spec.command_prefix)
         text = f"the process that makes others for functions ended with code {code} ({prefix or 'no prefix'})"
-        raise without_row(in_words(HOST_FAILED, text))
+        raise error_without_row(synthetic_error(HOST_FAILED, text))
 
-    def _bury(self, setup: Setup, zygote: Zygote) -> int:
+    def _remove_zygote(self, spec: ZygoteSpec, zygote: ZygoteClient) -> int:
         with self._lock:
-            if self._zygotes.get(setup) is zygote:
-                del self._zygotes[setup]
+            if self._zygotes.get(spec) is zygote:
+                del self._zygotes[spec]
         return zygote.close()
 
-    def _drop_zygotes(self) -> None:
-        """Only those whose children have nothing to do."""
-        busy = {kin.setup for kin in self._busy.values()}
-        for setup in [setup for setup in self._zygotes if setup not in busy][:-MOST_ZYGOTES]:
-            for child in [child for child, kin in self._idle.items() if kin.setup == setup]:
+    def _evict_zygotes(self) -> None:
+        """Closes the least recently used zygotes; never one with a busy child."""
+        busy = {key.spec for key in self._busy.values()}
+        for spec in [spec for spec in self._zygotes if spec not in busy][:-MAX_ZYGOTES]:
+            for child in [child for child, key in self._idle.items() if key.spec == spec]:
                 del self._idle[child]
                 child.end()
-            self._zygotes.pop(setup).close()
+            self._zygotes.pop(spec).close()
 
 
 POOL: Final = Pool()
@@ -122,12 +122,12 @@ atexit.register(POOL.close)
 
 
 def warm_up(host: FunctionHost) -> None:
-    """Starts what takes long ahead of the first call."""
-    POOL.zygote(Setup(host.command_prefix))
+    """Starts a zygote, so that the first call does not wait for it."""
+    POOL.zygote(ZygoteSpec(host.command_prefix))
 
 
-def _code(definition: Definition) -> Hashable:
-    function = definition.function
+def _code_key(bound: BoundFunction) -> Hashable:
+    function = bound.function
     payload = hashlib.sha256(function.payload).digest()
-    output = definition.output.serialize().to_pybytes()
-    return function.digest, payload, function.timeout_seconds, definition.names, output
+    output = bound.output.serialize().to_pybytes()
+    return function.digest, payload, function.timeout_seconds, bound.names, output

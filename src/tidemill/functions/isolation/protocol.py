@@ -1,4 +1,8 @@
-"""Messages between a task and the children that call functions for it."""
+"""The two protocols: requests of a task to a zygote, and messages between a task and a child.
+
+Both ends are of the same release, so nothing here has to stay compatible. A function shares its process
+with the child's end and may send anything: the task checks what it reads and never unpickles it.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,22 @@ from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import FailedRows, Raised
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
 
-# Requests to a zygote: operation, number, milliseconds. Its answer is one number.
+# A request has an operation, a number (FORK: memory limit, END_CHILD: process id) and milliseconds to wait.
+# The response is one number: process id or exit code. FORK also passes two descriptors: channel and progress.
 FORK: Final = 1
-END: Final = 2
+END_CHILD: Final = 2
 REQUEST: Final = struct.Struct("!BqI")
-ANSWER: Final = struct.Struct("!q")
+RESPONSE: Final = struct.Struct("!q")
+# The kind of a message and the sizes of its metadata and its body.
 HEADER: Final = struct.Struct("!BIQ")
 
 
 class Kind(IntEnum):
-    """What a message is; the task sends OPEN, SWEEP and BYTES, a child the rest."""
+    """The task sends OPEN, RUN and BYTES, a child the rest."""
 
     OPEN = 1
     OPENED = 2
-    SWEEP = 3
+    RUN = 3
     PART = 4
     DONE = 5
     READ = 6
@@ -42,7 +48,7 @@ class Kind(IntEnum):
 @dataclass(frozen=True)
 class Message:
     kind: Kind
-    notes: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     body: bytearray
 
     def batch(self) -> pa.RecordBatch:
@@ -51,31 +57,31 @@ class Message:
 
 
 class Channel:
-    """A stream socket that carries messages: some notes as JSON and some bytes each."""
+    """A stream socket that carries messages, each with metadata in JSON and a body of bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(self, kind: Kind, notes: Mapping[str, Any] | None = None, body: Any = b"") -> None:
-        text = json.dumps(notes or {}).encode()
+    def send(self, kind: Kind, metadata: Mapping[str, Any] | None = None, body: Any = b"") -> None:
+        text = json.dumps(metadata or {}).encode()
         view = memoryview(body)
         self._socket.sendall(HEADER.pack(kind, len(text), view.nbytes) + text)
         if view.nbytes:
             self._socket.sendall(view)
 
-    def send_batch(self, kind: Kind, notes: Mapping[str, Any], batch: pa.RecordBatch) -> None:
+    def send_batch(self, kind: Kind, metadata: Mapping[str, Any], batch: pa.RecordBatch) -> None:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
-        self.send(kind, notes, sink.getvalue())
+        self.send(kind, metadata, sink.getvalue())
 
     def receive(self) -> Message:
-        """Waits for the next message; raises EOFError when the other side is gone."""
-        number, notes_bytes, body_bytes = HEADER.unpack(self._exactly(HEADER.size))
-        # Before the sizes are believed.
+        """Waits for the next message; raises EOFError when the other end is closed."""
+        number, metadata_bytes, body_bytes = HEADER.unpack(self._receive_exactly(HEADER.size))
+        # Raises for garbage before its sizes are used.
         kind = Kind(number)
-        notes = json.loads(bytes(self._exactly(notes_bytes)))
-        return Message(kind, notes, self._exactly(body_bytes))
+        metadata = json.loads(bytes(self._receive_exactly(metadata_bytes)))
+        return Message(kind, metadata, self._receive_exactly(body_bytes))
 
     def has_message(self, seconds: float) -> bool:
         poll = select.poll()
@@ -85,40 +91,41 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
-    def _exactly(self, count: int) -> bytearray:
-        found = bytearray(count)
-        view = memoryview(found)
+    def _receive_exactly(self, count: int) -> bytearray:
+        data = bytearray(count)
+        view = memoryview(data)
         while len(view):
             read = self._socket.recv_into(view)
             if not read:
                 raise EOFError
             view = view[read:]
-        return found
+        return data
 
 
-def part_notes(part: Part) -> dict[str, Any]:
+def part_metadata(part: Part) -> dict[str, Any]:
     return {"rows": part.rows, "failures": [asdict(failed) for failed in part.failures]}
 
 
 def read_part(message: Message) -> Part:
     failures = tuple(
-        FailedRows(note["start"], note["rows"], _raised(note["raised"])) for note in message.notes["failures"]
+        FailedRows(failed["start"], failed["rows"], _raised(failed["raised"]))
+        for failed in message.metadata["failures"]
     )
     batch = message.batch()
     batch.validate(full=True)
-    return Part(message.notes["rows"], batch, failures)
+    return Part(message.metadata["rows"], batch, failures)
 
 
 def read_failure(message: Message) -> RowFailure:
-    notes = message.notes
-    return RowFailure(None, notes["exception"], notes["message"], notes["traceback"])
+    metadata = message.metadata
+    return RowFailure(None, metadata["exception"], metadata["message"], metadata["traceback"])
 
 
-def read_attempt(notes: Mapping[str, Any]) -> Attempt:
-    policy = notes["policy"]
+def read_attempt(metadata: Mapping[str, Any]) -> Attempt:
+    policy = metadata["policy"]
     action, retry_on = ErrorAction(policy["action"]), tuple(policy["retry_on"])
-    return Attempt(notes["number"], ErrorPolicy(**{**policy, "action": action, "retry_on": retry_on}))
+    return Attempt(metadata["number"], ErrorPolicy(**{**policy, "action": action, "retry_on": retry_on}))
 
 
-def _raised(notes: Mapping[str, Any]) -> Raised:
-    return Raised(notes["exception"], notes["message"], notes["traceback"], tuple(notes["names"]))
+def _raised(metadata: Mapping[str, Any]) -> Raised:
+    return Raised(metadata["exception"], metadata["message"], metadata["traceback"], tuple(metadata["names"]))

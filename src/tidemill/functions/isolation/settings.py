@@ -1,4 +1,4 @@
-"""Where functions are called: in the Python process of the task itself, or in a child of it."""
+"""Isolation settings: whether functions run in the task's process or in children, and their limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Isolation(StrEnum):
-    """TASK trusts the function: it runs beside our own code and sees what that sees."""
+    """TASK trusts the function: it runs in the process of the task and sees its credentials."""
 
     TASK = "none"
     PROCESS = "process"
@@ -15,11 +15,10 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True)
 class FunctionHost:
-    """How the processes for functions are made.
+    """Where functions run, and how their processes are started.
 
-    Packages are installed below `environments_root`, one folder for each set of them. `memory_bytes` bounds
-    the address space of a child. `command_prefix` is put before the command that starts the children's
-    ancestor, to take rights away from it.
+    Packages are installed below `environments_root`, one folder per set of packages. `memory_bytes` limits
+    the address space of a child. `command_prefix` goes before the command of the zygote, to drop privileges.
     """
 
     isolation: Isolation = Isolation.PROCESS

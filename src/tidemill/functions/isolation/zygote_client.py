@@ -1,4 +1,4 @@
-"""Clean Python processes beside the task's, one per environment, that fork the children for functions."""
+"""The task's handle of a zygote: starts the process and asks it to fork and end children."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from tidemill.functions.calling.limits import MARKS_BYTES, Marks
-from tidemill.functions.failures import HOST_FAILED, in_words, without_row
-from tidemill.functions.isolation.protocol import ANSWER, END, FORK, REQUEST, Channel
+from tidemill.functions.calling.limits import PROGRESS_BYTES, CallProgress
+from tidemill.functions.failures import HOST_FAILED, error_without_row, synthetic_error
+from tidemill.functions.isolation.protocol import END_CHILD, FORK, REQUEST, RESPONSE, Channel
 
-# The path is handed over: what the task's Python can import, the function's can.
-START: Final = (
+# The zygote gets the path of the task, so that functions can import the same modules.
+START_CODE: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "import site; [site.addsitedir(path) for path in json.loads(sys.argv[2])]; "
     "from tidemill.functions.isolation.zygote_main import main; main()"
 )
 LOCALE: Final = "C.UTF-8"
-END_SECONDS: Final = 5.0
+SHUTDOWN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What a zygote is started with; two with the same may be one."""
+class ZygoteSpec:
+    """How a zygote is started; equal specs share one. `owner` keeps a fork from using its parent's zygote."""
 
     command_prefix: tuple[str, ...] = ()
     packages: Path | None = None
@@ -40,95 +40,95 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Forked:
-    """A new child: how to talk to it, what it is at, and the number it has where it was forked."""
+class ForkedChild:
+    """A new child: its channel, its progress, and its process id as the zygote knows it."""
 
     channel: Channel
-    marks: Marks
+    progress: CallProgress
     pid: int
 
 
 class ZygoteGone(Exception):
-    """The process that forks children has ended."""
+    """The zygote has ended."""
 
 
-class Zygote:
-    """Asks one zygote for children; several threads may."""
+class ZygoteClient:
+    """Starts a zygote and sends it requests. Several threads may share one."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, spec: ZygoteSpec) -> None:
         self._lock = Lock()
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    command(setup),
-                    env=variables(setup),
+                    command(spec),
+                    env=variables(spec),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
                 )
         except OSError as error:
             self._control.close()
-            raise without_row(
-                in_words(HOST_FAILED, f"{setup.command_prefix} cannot be run: {error}")
+            raise error_without_row(
+                synthetic_error(HOST_FAILED, f"{spec.command_prefix} cannot be run: {error}")
             ) from error
 
-    def fork(self, memory_bytes: int | None) -> Forked:
+    def fork(self, memory_bytes: int | None) -> ForkedChild:
         memory_fd = _shared_memory()
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                pid = self._ask(FORK, memory_bytes or 0, 0, [theirs.fileno(), memory_fd])
-            return Forked(Channel(ours), Marks(mmap.mmap(memory_fd, MARKS_BYTES)), pid)
+                pid = self._request(FORK, memory_bytes or 0, 0, [theirs.fileno(), memory_fd])
+            return ForkedChild(Channel(ours), CallProgress(mmap.mmap(memory_fd, PROGRESS_BYTES)), pid)
         except ZygoteGone:
             ours.close()
             raise
         finally:
             os.close(memory_fd)
 
-    def end(self, pid: int, patience: float) -> int | None:
-        """Ends a child if it has not ended by itself; its exit code, or none if nobody knows it any more."""
+    def end_child(self, pid: int, wait_seconds: float) -> int | None:
+        """Waits for a child to exit, then kills it. Returns its exit code, None if the zygote is gone."""
         try:
-            return self._ask(END, pid, int(patience * 1000))
+            return self._request(END_CHILD, pid, int(wait_seconds * 1000))
         except ZygoteGone:
             return None
 
     def close(self) -> int:
-        """Its children end with it."""
+        """Ends the zygote and with it all its children; returns its exit code."""
         self._control.close()
         try:
-            return self._process.wait(END_SECONDS)
+            return self._process.wait(SHUTDOWN_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
 
-    def _ask(self, operation: int, number: int, milliseconds: int, fds: list[int] | None = None) -> int:
+    def _request(self, operation: int, number: int, milliseconds: int, fds: list[int] | None = None) -> int:
         try:
             with self._lock:
                 socket.send_fds(self._control, [REQUEST.pack(operation, number, milliseconds)], fds or [])
-                raw = self._control.recv(ANSWER.size, socket.MSG_WAITALL)
+                raw = self._control.recv(RESPONSE.size, socket.MSG_WAITALL)
         except OSError as error:
             raise ZygoteGone from error
-        if len(raw) < ANSWER.size:
+        if len(raw) < RESPONSE.size:
             raise ZygoteGone
-        return int(ANSWER.unpack(raw)[0])
+        return int(RESPONSE.unpack(raw)[0])
 
 
-def command(setup: Setup) -> list[str]:
-    first = [] if setup.packages is None else [str(setup.packages)]
+def command(spec: ZygoteSpec) -> list[str]:
+    first = [] if spec.packages is None else [str(spec.packages)]
     path = [*first, *(os.path.abspath(entry) for entry in sys.path if entry)]
-    python = [sys.executable, "-I", "-c", START, json.dumps(path), json.dumps(first)]
-    return [*setup.command_prefix, *python]
+    python = [sys.executable, "-I", "-c", START_CODE, json.dumps(path), json.dumps(first)]
+    return [*spec.command_prefix, *python]
 
 
-def variables(setup: Setup) -> Mapping[str, str]:
-    """Nothing of the task's own: there may be credentials in it."""
-    places = [os.defpath] if setup.packages is None else [str(setup.packages / "bin"), os.defpath]
-    usual = {"PATH": os.pathsep.join(places), "HOME": tempfile.gettempdir(), "LANG": LOCALE}
-    return {**usual, **dict(setup.variables)}
+def variables(spec: ZygoteSpec) -> Mapping[str, str]:
+    """None of the task's variables, which may hold credentials."""
+    bins = [os.defpath] if spec.packages is None else [str(spec.packages / "bin"), os.defpath]
+    default = {"PATH": os.pathsep.join(bins), "HOME": tempfile.gettempdir(), "LANG": LOCALE}
+    return {**default, **dict(spec.variables)}
 
 
 def _shared_memory() -> int:
     with tempfile.TemporaryFile() as file:
-        file.truncate(MARKS_BYTES)
+        file.truncate(PROGRESS_BYTES)
         return os.dup(file.fileno())

@@ -1,4 +1,8 @@
-"""The ancestor of the children that call functions: a clean Python that forks in milliseconds when asked."""
+"""The program of a zygote: a clean Python process that has imported Arrow and forks a child per request.
+
+Starting Python and importing Arrow takes up to a second, a fork milliseconds. Every import here delays
+the start of a zygote, so this module and `child_main` import nothing that only the task needs.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidemill.functions.isolation.child_main import live
-from tidemill.functions.isolation.protocol import ANSWER, FORK, REQUEST
+from tidemill.functions.isolation.child_main import run_child
+from tidemill.functions.isolation.protocol import FORK, REQUEST, RESPONSE
 
 POLL_SECONDS: Final = 0.005
 
 
 class Zygote:
-    """Forks a child per request and buries those that ended; ends itself with the process that asked."""
+    """Forks children and reaps them; exits when the task closes the control socket."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -33,31 +37,31 @@ class Zygote:
             if len(raw) < REQUEST.size:
                 break
             operation, number, milliseconds = REQUEST.unpack(raw)
-            answer = self._fork(number, fds) if operation == FORK else self._end(number, milliseconds / 1000)
-            self._control.sendall(ANSWER.pack(answer))
+            result = self._fork(number, fds) if operation == FORK else self._end(number, milliseconds / 1000)
+            self._control.sendall(RESPONSE.pack(result))
         for pid in list(self._children):
             self._end(pid, 0)
 
     def _fork(self, memory_bytes: int, fds: list[int]) -> int:
-        ancestor = os.getpid()
+        zygote_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._control.close()
-            live(ancestor, memory_bytes, *fds)
+            run_child(zygote_pid, memory_bytes, *fds)
         for fd in fds:
             os.close(fd)
         self._children.add(pid)
         return pid
 
-    def _end(self, pid: int, patience: float) -> int:
-        """Its exit code, negative if it was a signal. One that has closed its end is left a moment to die."""
+    def _end(self, pid: int, wait_seconds: float) -> int:
+        """Waits for a child to exit, then kills it. Returns its exit code, negative if it was a signal."""
         self._children.discard(pid)
-        give_up_at = time.monotonic() + patience
+        give_up_at = time.monotonic() + wait_seconds
         found, status = os.waitpid(pid, os.WNOHANG)
         while not found and time.monotonic() < give_up_at:
             time.sleep(POLL_SECONDS)
             found, status = os.waitpid(pid, os.WNOHANG)
-        # Also what it started, which is in its group; it may not have come to make that group.
+        # The group includes what the child started. A new child may not have made its group yet.
         for kill in (os.killpg,) if found else (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
@@ -65,17 +69,17 @@ class Zygote:
 
 
 def main() -> None:
-    """Standard input is the socket that requests come by."""
+    """Standard input is the control socket."""
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    # What functions print belongs in the log.
+    # What functions print goes to the log.
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Libraries that have threads by now know how to fork.
+    # Python warns about forking with threads; the libraries that have started some by now support it.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    # Arrow looks for other libraries when it first converts something; forks need not.
+    # The first conversion makes Arrow look for optional libraries: once here, instead of in every child.
     pa.array([0], pa.int64())
     gc.freeze()
     Zygote(control).run()

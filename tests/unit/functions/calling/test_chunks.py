@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, settings
 from tidemill.catalog.model.functions import EMPTY_DIGEST, Function, FunctionEncoding, FunctionKind
-from tidemill.functions.api import CallSettings, Children, ChunkFunction, FunctionRaised
+from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, FunctionRaised
 from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.stages import FunctionCall
@@ -21,7 +21,7 @@ WORDS = "def f(x):\n    for word in x.split(): yield word, len(word)\n"
 pytestmark = pytest.mark.parametrize("isolation", Isolation)
 
 
-def chunked(text: str, values: list[str], how: CallSettings) -> Children:
+def chunked(text: str, values: list[str], how: CallSettings) -> Chunks:
     function = Function(
         name="f",
         digest=EMPTY_DIGEST,
@@ -39,7 +39,7 @@ def chunked(text: str, values: list[str], how: CallSettings) -> Children:
         return chunks.compute(given, row_ids)
 
 
-def words(children: Children) -> list[tuple[int, int, str]]:
+def words(children: Chunks) -> list[tuple[int, int, str]]:
     columns = (children.parents.tolist(), children.indexes.tolist(), children.columns[0].to_pylist())
     return list(zip(*columns, strict=True))
 
