@@ -1,4 +1,4 @@
-"""Blobs are files to functions, and only what is read of them is fetched."""
+"""Functions read blobs as files, and only what they read is fetched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidemill.jobs.model.failures import ErrorPolicy
 
 
 class Recorded(io.BytesIO):
-    """Notes how much was read from where."""
+    """Records the reads."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)

@@ -1,4 +1,4 @@
-"""Pickles that name Geneva's modules, opened without them."""
+"""Geneva's pickles are opened without Geneva."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Isolation(enum.Enum):
 
 @pytest.fixture
 def envelope() -> Iterator[Any]:
-    """Pickles as a process would that has a package of that name."""
+    """Pickles like a process that has Geneva installed."""
     package, module = ModuleType("geneva"), ModuleType("geneva.transformer")
     vars(module).update(Slotted=Slotted, Isolation=Isolation)
     before = Slotted.__module__
