@@ -1,4 +1,4 @@
-"""Blobs as files: a function reads of them what it needs, and no more is fetched."""
+"""Blobs as files: only the ranges that a function reads are fetched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BlobSource(Protocol):
-    """Where the bytes of a blob come from."""
+    """The bytes of a blob, wherever they are stored."""
 
     def size(self) -> int: ...
 
@@ -20,7 +20,7 @@ class BlobSource(Protocol):
 
 
 class FileSource:
-    """The bytes of an open file."""
+    """A blob in an open file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -40,7 +40,7 @@ class FileSource:
 
 
 class Blob(io.RawIOBase):
-    """A blob of the row a function is called with; it can be read while the call lasts."""
+    """A blob of the current row, as a file; it can be read only during the call."""
 
     def __init__(self, source: BlobSource) -> None:
         super().__init__()

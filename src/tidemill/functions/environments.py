@@ -1,4 +1,4 @@
-"""Packages that functions ask for: installed once, below a folder of this machine."""
+"""Installs the packages that functions require, once per machine and set of packages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import uv
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tidemill.catalog.model.environments import Environment
-from tidemill.functions.failures import ENVIRONMENT_FAILED, FunctionRaised, in_words, without_row
+from tidemill.functions.failures import ENVIRONMENT_FAILED, FunctionRaised, error_without_row, synthetic_error
 
-TOLD_LINES: Final = 20
-STAGED: Final = ".staged-"
-# How to reach a package index; anything else in the worker's environment is none of a package's business.
+STDERR_LINES: Final = 20
+STAGING_PREFIX: Final = ".staged-"
+# Variables that configure access to a package index; installers see no other of the worker's.
 INSTALLER_VARIABLES: Final = (
     "UV_",
     "PIP_",
@@ -32,17 +32,17 @@ INSTALLER_VARIABLES: Final = (
     "ALL_PROXY",
     "NO_PROXY",
 )
-USUAL_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME")
+PASSED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME")
 
 
 def site_packages(environment: Environment, root: str) -> Path | None:
-    """The folder with the environment's packages, installed if they are not; raises FunctionRaised."""
+    """Returns the folder with the packages and installs them if needed; raises FunctionRaised."""
     if not environment.packages:
         return None
     if not root:
         packages = ", ".join(environment.packages)
-        raise _failed(f"there is no folder to install packages into, and it needs {packages}")
-    # A package may hold code for one Python only.
+        raise _environment_error(f"there is no folder to install packages into, and it needs {packages}")
+    # A package may be built for one version of Python.
     folder = Path(root) / f"{environment.packages_digest}-{sys.implementation.cache_tag}"
     try:
         if not folder.exists():
@@ -51,18 +51,18 @@ def site_packages(environment: Environment, root: str) -> Path | None:
                 if not folder.exists():
                     _install(environment.packages, folder)
     except OSError as error:
-        raise _failed(f"packages cannot be installed into {root}: {error}") from error
+        raise _environment_error(f"packages cannot be installed into {root}: {error}") from error
     return folder
 
 
 @contextmanager
 def activated(environment: Environment, root: str) -> Iterator[None]:
-    """This process with the environment's packages and variables, for what cannot have one of its own.
+    """Adds the packages and variables to this process, for functions that cannot run in a child.
 
-    What is imported meanwhile stays imported.
+    Modules imported meanwhile stay imported.
     """
     packages = site_packages(environment, root)
-    variables = os.environ  # noqa: TID251  # those of the function, for as long as it is called here
+    variables = os.environ  # noqa: TID251  # the variables of the function, while it runs in this process
     before = {name: variables.get(name) for name in environment.variables}
     path = list(sys.path)
     variables.update(environment.variables)
@@ -79,11 +79,11 @@ def activated(environment: Environment, root: str) -> Iterator[None]:
 
 
 def missing_packages(requirements: Sequence[str]) -> tuple[str, ...]:
-    """Those that this Python does not have, or has in another version; raises FunctionRaised."""
+    """The requirements that this Python does not satisfy; raises FunctionRaised if one is invalid."""
     try:
         return tuple(text for text in requirements if not _is_satisfied(Requirement(text)))
     except InvalidRequirement as error:
-        raise _failed(f"{', '.join(requirements)}: {error}") from error
+        raise _environment_error(f"{', '.join(requirements)}: {error}") from error
 
 
 def _is_satisfied(wanted: Requirement) -> bool:
@@ -97,29 +97,36 @@ def _is_satisfied(wanted: Requirement) -> bool:
 
 
 def _install(packages: Sequence[str], folder: Path) -> None:
-    """The folder appears when everything is in it."""
-    staged = folder.parent / f"{STAGED}{uuid4().hex}"
+    """Installs into a staging folder and renames it, so that `folder` is always complete."""
+    staged = folder.parent / f"{STAGING_PREFIX}{uuid4().hex}"
     command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--no-progress"]
     command += ["--python", sys.executable, "--target", str(staged), "--", *packages]
     try:
         ended = subprocess.run(
-            command, env=_variables(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            env=_installer_variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if ended.returncode != 0:
-            raise _failed(f"{', '.join(packages)} cannot be installed: {_last_lines(ended.stderr)}")
+            raise _environment_error(
+                f"{', '.join(packages)} cannot be installed: {_last_lines(ended.stderr)}"
+            )
         staged.mkdir(exist_ok=True)
         staged.rename(folder)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _variables() -> Mapping[str, str]:
-    """Building a package runs code of its author: it gets no credentials of the worker."""
+def _installer_variables() -> Mapping[str, str]:
+    """Building a package runs its author's code, which must not see the worker's credentials."""
     found = os.environ  # noqa: TID251  # proxies and indexes are configured for pip and uv, not for us
     return {
         name: value
         for name, value in found.items()
-        if name in USUAL_VARIABLES or name.upper().startswith(INSTALLER_VARIABLES)
+        if name in PASSED_VARIABLES or name.upper().startswith(INSTALLER_VARIABLES)
     }
 
 
@@ -131,8 +138,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _last_lines(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-TOLD_LINES:])
+    return "\n".join(text.strip().splitlines()[-STDERR_LINES:])
 
 
-def _failed(text: str) -> FunctionRaised:
-    return without_row(in_words(ENVIRONMENT_FAILED, text))
+def _environment_error(text: str) -> FunctionRaised:
+    return error_without_row(synthetic_error(ENVIRONMENT_FAILED, text))

@@ -1,4 +1,4 @@
-"""What functions raise, in words: exceptions do not leave the process they were raised in."""
+"""Failures of functions as plain text and numbers: an exception never leaves the process that raised it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final
 
 from tidemill.jobs.model.failures import RowFailure
 
-# What a function may end with; one that calls sys.exit() is at fault like one that raises.
-RAISED: Final = (Exception, SystemExit)
+# What a function may raise; sys.exit() in it is a failure like any other.
+FUNCTION_ERRORS: Final = (Exception, SystemExit)
 CRASHED: Final = "FunctionCrashed"
 TIMED_OUT: Final = "TimeoutError"
 HOST_FAILED: Final = "HostFailed"
 ENVIRONMENT_FAILED: Final = "EnvironmentFailed"
-LONGEST_MESSAGE: Final = 4096
-LONGEST_TRACEBACK: Final = 16384
-OUR_CODE: Final = str(Path(__file__).parent)
+MAX_MESSAGE: Final = 4096
+MAX_TRACEBACK: Final = 16384
+OUR_FOLDER: Final = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception; `names` are those of its class and of the classes it derives from."""
+    """What was raised; `names` has the class and its base classes, for `retry_on`."""
 
     exception: str
     message: str
@@ -37,7 +37,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class FailedRows:
-    """Rows that failed together: a single one, or a batch that nobody took apart."""
+    """Rows that failed together: a single row, or a batch that was not bisected."""
 
     start: int
     rows: int
@@ -46,7 +46,7 @@ class FailedRows:
 
 
 class FunctionRaised(Exception):
-    """A function failed for good: on a row, or because it could not be opened."""
+    """A function failed for good: on a row, or because it could not be opened or run at all."""
 
     def __init__(self, failure: RowFailure) -> None:
         super().__init__(failure)
@@ -56,25 +56,25 @@ class FunctionRaised(Exception):
         return self.failure.message
 
 
-def described(error: BaseException, prefix: str = "") -> Raised:
+def describe(error: BaseException, prefix: str = "") -> Raised:
     name = type(error).__qualname__
-    message = f"{prefix}{name}: {_text(error)}"[:LONGEST_MESSAGE]
-    return Raised(name, message, _trace(error)[-LONGEST_TRACEBACK:], tuple(_names(type(error))))
+    message = f"{prefix}{name}: {_text(error)}"[:MAX_MESSAGE]
+    return Raised(name, message, _trace(error)[-MAX_TRACEBACK:], tuple(_names(type(error))))
 
 
-def in_words(exception: str, message: str) -> Raised:
-    """A failure that no exception of the function stands for."""
+def synthetic_error(exception: str, message: str) -> Raised:
+    """A failure that the function did not raise itself, such as a crash."""
     names = _names(TimeoutError) if exception == TIMED_OUT else (exception, "Exception")
     return Raised(exception, f"{exception}: {message}", "", tuple(names))
 
 
-def without_row(raised: Raised) -> FunctionRaised:
+def error_without_row(raised: Raised) -> FunctionRaised:
     return FunctionRaised(RowFailure(None, raised.exception, raised.message, raised.traceback))
 
 
-def failed(error: BaseException, prefix: str = "") -> FunctionRaised:
-    """What a function raised outside of any row; what comes from a function inside, as it is."""
-    return error if isinstance(error, FunctionRaised) else without_row(described(error, prefix))
+def as_function_raised(error: BaseException, prefix: str = "") -> FunctionRaised:
+    """A failure without a row. A FunctionRaised from within is passed on unchanged."""
+    return error if isinstance(error, FunctionRaised) else error_without_row(describe(error, prefix))
 
 
 def _names(kind: type[BaseException]) -> Iterator[str]:
@@ -85,20 +85,20 @@ def _names(kind: type[BaseException]) -> Iterator[str]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except RAISED as other:
+    except FUNCTION_ERRORS as other:
         return f"(its text cannot be read: {type(other).__qualname__})"
 
 
 def _trace(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(type(error), error, _below_our_code(error)))
-    except RAISED:
+        return "".join(traceback.format_exception(type(error), error, _without_our_frames(error)))
+    except FUNCTION_ERRORS:
         return ""
 
 
-def _below_our_code(error: BaseException) -> TracebackType | None:
-    """Users know their own lines; where nothing else is, ours have to do."""
+def _without_our_frames(error: BaseException) -> TracebackType | None:
+    """Leaves out our own frames, unless there are no others."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(OUR_CODE):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
         trace = trace.tb_next
     return trace or error.__traceback__

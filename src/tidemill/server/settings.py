@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidemill.errors import InvalidInput
-from tidemill.functions.hosting import FunctionHost, Isolation
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.operations.auto_backfill import AutoBackfillPolicy
 from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy

@@ -15,9 +15,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from tidemill.errors import TidemillError
-from tidemill.functions.columns import FunctionRaised
-from tidemill.functions.hosting import FunctionHost, Isolation
-from tidemill.functions.processes import warm_up
+from tidemill.functions.api import FunctionRaised
+from tidemill.functions.isolation.pool import warm_up
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import (

@@ -10,11 +10,11 @@ import lance
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
+from tidemill.functions.calling.tables import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
-from tidemill.functions.failures import described
-from tidemill.functions.hosting import FunctionHost
-from tidemill.functions.tables import yielded_batches
+from tidemill.functions.failures import describe
+from tidemill.functions.isolation.settings import FunctionHost
 from tidemill.jobs.model.derived import KEY, path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.stages import Partition, RunTableFunction, WrittenRows
@@ -77,7 +77,7 @@ def _write_partition(
 
 def _is_one_of(raised: FunctionRaised, wanted: tuple[str, ...]) -> bool:
     """Classes that the exception derives from count, too."""
-    return raised.__cause__ is not None and described(raised.__cause__).is_one_of(wanted)
+    return raised.__cause__ is not None and describe(raised.__cause__).is_one_of(wanted)
 
 
 def _on_partition(failure: RowFailure, partition: Partition, attempts: int) -> RowFailure:

@@ -12,9 +12,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.chunks import Children, ChunkFunction
-from tidemill.functions.columns import CallSettings, ColumnFunction
-from tidemill.functions.hosting import FunctionHost, Isolation
+from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
 from tidemill.jobs.model.failures import RowFailure
@@ -160,7 +159,7 @@ def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[Co
 
 def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> Made:
     row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
-    children: Children = chunks.compute(_inputs(stage, batch, 0), row_ids)
+    children: Chunks = chunks.compute(_inputs(stage, batch, 0), row_ids)
     parents = pa.array(children.parents)
     found = {
         **{name: batch[name].take(parents) for name in stage.columns},

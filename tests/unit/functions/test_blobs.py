@@ -1,4 +1,4 @@
-"""Blobs are files to functions, and only what is read of them is fetched."""
+"""Functions read blobs as files, and only what they read is fetched."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.functions.calls import SKIP, settings, text_call
+from tidemill.functions.api import ColumnFunction, Computed
 from tidemill.functions.blobs import Blob, FileSource
-from tidemill.functions.columns import ColumnFunction, Computed
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorPolicy
 
 
 class Recorded(io.BytesIO):
-    """Notes how much was read from where."""
+    """Records the reads."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)

@@ -1,4 +1,4 @@
-"""Packages of functions: installed once, and seen by the function that asked for them."""
+"""Packages are installed once, and seen by the functions that require them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
 from tidemill.functions.environments import missing_packages, site_packages
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.isolation.settings import Isolation
 
 CALL = text_call("import tiny\ndef f(x): return tiny.VERSION", value_type=pa.string())
 
@@ -40,7 +40,7 @@ def test_a_function_finds_the_packages_of_its_environment(
     assert computed(CALL, [1], how).values.to_pylist() == [version]
 
 
-def test_a_function_finds_the_packages_it_requires_itself(tmp_path: Path) -> None:
+def test_a_function_finds_the_packages_it_requires(tmp_path: Path) -> None:
     requirements = ["pyarrow", wheel(tmp_path / "wheels", "3.0")]
     call = text_call(
         "import tiny\ndef f(x): return tiny.VERSION", value_type=pa.string(), requirements=requirements
@@ -79,7 +79,7 @@ def test_an_environment_without_packages_has_no_folder(tmp_path: Path) -> None:
     assert site_packages(Environment(variables={"a": "b"}), str(tmp_path)) is None
 
 
-def test_only_what_this_python_lacks_is_missing() -> None:
+def test_requirements_that_this_python_satisfies_are_not_missing() -> None:
     wanted = ("pyarrow>=1", "numpy>=99", "no-such-package", 'other; python_version < "3"')
     assert missing_packages(wanted) == ("numpy>=99", "no-such-package")
     with pytest.raises(FunctionRaised, match="EnvironmentFailed"):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.sdk.test_definitions import DOCS, FakeSource, passages
 from tidemill.catalog.model.functions import FunctionKind, decode_envelope, encode_envelope
+from tidemill.functions.calling.tables import yielded_batches
 from tidemill.functions.failures import FunctionRaised
-from tidemill.functions.tables import yielded_batches
 from tidemill.sdk import payload
 from tidemill.sdk.functions import function_of, signature_of
 from tidemill.sdk.table_functions import over, udtf

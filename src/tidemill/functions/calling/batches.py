@@ -1,18 +1,17 @@
-"""What goes to a function and what comes back: rows, and parts of the result in their order."""
+"""What goes into a function and what comes out: batches of rows, and parts of the result in row order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Function
-from tidemill.functions.attempts import Attempt
+from tidemill.catalog.model.functions import VALUE_FIELD, Function
 from tidemill.functions.blobs import Blob, BlobSource
 from tidemill.functions.failures import FailedRows
 
@@ -21,8 +20,8 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A function as it is to be called: the names its columns have for it, and what it has to give."""
+class BoundFunction:
+    """A function with the names of its input columns and the schema of its output."""
 
     function: Function
     names: tuple[str, ...]
@@ -31,7 +30,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to call a function with; the columns with the numbers in `blobs` are read from there."""
+    """A batch of rows to call a function with; `blobs` has the sources of blob columns by column number."""
 
     inputs: pa.RecordBatch
     row_ids: RowIds
@@ -46,15 +45,17 @@ class Rows:
         return Rows(self.inputs.slice(start, rows), self.row_ids[start:end], blobs)
 
     def take(self, positions: Positions) -> Rows:
-        blobs = {number: [sources[place] for place in positions] for number, sources in self.blobs.items()}
+        blobs = {
+            number: [sources[position] for position in positions] for number, sources in self.blobs.items()
+        }
         return Rows(self.inputs.take(pa.array(positions)), self.row_ids[positions], blobs)
 
     def values(self) -> Iterator[tuple[Any, ...]]:
-        """The rows one by one, as Python values."""
+        """Yields the rows as tuples of Python values."""
         if not self.inputs.num_columns:
             return repeat((), len(self))
         columns = [
-            _opened(self.blobs[number]) if number in self.blobs else column.to_pylist()
+            _open_blobs(self.blobs[number]) if number in self.blobs else column.to_pylist()
             for number, column in enumerate(self.inputs.columns)
         ]
         return zip(*columns, strict=True)
@@ -62,34 +63,31 @@ class Rows:
 
 @dataclass(frozen=True)
 class Part:
-    """What became of the next `rows`: their values, without those of rows that failed.
+    """The result of the next `rows` rows.
 
-    Values are one per row, null where it failed; or any number, with the position of their row as a column.
+    A column function has one value per row, null where the row failed. A chunker has any number of rows, with
+    the position of their parent in a column, and none for a row that failed.
     """
 
     rows: int
     values: pa.RecordBatch
     failures: tuple[FailedRows, ...] = ()
 
-    def stops(self, attempt: Attempt) -> bool:
-        return any(attempt.stops(failed.raised) for failed in self.failures)
 
-
-class Sweeper(Protocol):
-    """Goes over rows with a function. It stops early only after a part with a failure that ends it all."""
-
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]: ...
-
-
+# Makes the result of N rows that all failed.
 NoValues: TypeAlias = Callable[[int], pa.RecordBatch]
 
 
+def value_batch(values: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([values], names=[VALUE_FIELD])
+
+
 def failed_part(failed: FailedRows, no_values: NoValues) -> Part:
-    """The part of rows that all failed for the same reason; where it starts says the place it has."""
+    """The part of rows that all failed for one reason. It starts at them, so `start` becomes 0."""
     return Part(failed.rows, no_values(failed.rows), (replace(failed, start=0),))
 
 
-def _opened(sources: Sequence[BlobSource | None]) -> Iterator[Blob | None]:
+def _open_blobs(sources: Sequence[BlobSource | None]) -> Iterator[Blob | None]:
     for source in sources:
         if source is None:
             yield None

@@ -1,4 +1,4 @@
-"""One child that calls a function, seen from the task: what it is asked, and what became of it."""
+"""The task's handle of a child: sends it rows, serves its reads of blobs, and finds out how it ended."""
 
 from __future__ import annotations
 
@@ -11,75 +11,82 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.failures import CRASHED, TIMED_OUT, FunctionRaised, Raised, in_words, without_row
-from tidemill.functions.limits import Mark
-from tidemill.functions.sweeps import Definition, Part, Rows
-from tidemill.functions.wire import Kind, Message, read_failure, read_part
-from tidemill.functions.zygotes import Forked, Zygote
+from tidemill.functions.calling.batches import BoundFunction, Part, Rows
+from tidemill.functions.calling.limits import CurrentCall
+from tidemill.functions.calling.retries import Attempt
+from tidemill.functions.failures import (
+    CRASHED,
+    TIMED_OUT,
+    FunctionRaised,
+    Raised,
+    error_without_row,
+    synthetic_error,
+)
+from tidemill.functions.isolation.protocol import Kind, Message, read_failure, read_part
+from tidemill.functions.isolation.zygote_client import ForkedChild, ZygoteClient
 
-# A child interrupts a call by itself when its time is up; one that cannot is killed this much later.
+# A child interrupts a call that takes too long. If it cannot, it is killed this much later.
 GRACE_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.05
-# One that has closed its end of the channel is about to die, and how is worth knowing.
-DEATH_SECONDS: Final = 1.0
+# A child that has closed its channel is about to exit; wait for its exit code.
+EXIT_SECONDS: Final = 1.0
 READ_ERRORS: Final = (OSError, ValueError, RuntimeError)
-# A child that is gone, or that has been made to send what no child of ours would.
-LOST: Final = (EOFError, OSError, pa.ArrowException, ValueError, KeyError, TypeError)
+# The child is gone, or the function has written to its channel.
+LOST_ERRORS: Final = (EOFError, OSError, pa.ArrowException, ValueError, KeyError, TypeError)
 
 
 class ChildLost(Exception):
-    """A child ended, or had to be ended, in the middle of its work; `at` is what it was at."""
+    """A child ended, or had to be killed, while it was working; `at` is its last call."""
 
-    def __init__(self, raised: Raised, at: Mark) -> None:
+    def __init__(self, raised: Raised, at: CurrentCall) -> None:
         super().__init__(raised.message)
         self.raised = raised
         self.at = at
 
 
-class Child:
-    """A process with one function open in it."""
+class ChildClient:
+    """A child process that has opened one function."""
 
-    def __init__(self, zygote: Zygote, forked: Forked, definition: Definition) -> None:
+    def __init__(self, zygote: ZygoteClient, forked: ForkedChild, bound: BoundFunction) -> None:
         self._zygote = zygote
         self._forked = forked
         self._channel = forked.channel
-        self._seconds = definition.function.timeout_seconds
+        self._seconds = bound.function.timeout_seconds
         self.is_idle = False
-        self._open(definition)
+        self._open(bound)
 
     def is_alive(self) -> bool:
-        """Nothing is to be read from an idle child, except that it is gone."""
+        """An idle child sends nothing, so its channel is readable only when it has ended."""
         return not self._channel.has_message(0)
 
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
-        """Raises ChildLost, after which the child is gone."""
+    def run(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+        """Raises ChildLost if the child ends; it cannot be used again."""
         self.is_idle = False
-        notes = {"blobs": list(rows.blobs), "attempt": asdict(attempt)}
+        metadata = {"blobs": list(rows.blobs), "attempt": asdict(attempt)}
         try:
-            self._channel.send_batch(Kind.SWEEP, notes, _sent(rows))
+            self._channel.send_batch(Kind.RUN, metadata, _request_batch(rows))
             yield from self._parts(rows)
-        except LOST as error:
+        except LOST_ERRORS as error:
             raise self._lost() from error
         self.is_idle = True
 
     def end(self) -> None:
         self._channel.close()
-        self._zygote.end(self._forked.pid, 0)
+        self._zygote.end_child(self._forked.pid, 0)
 
-    def _open(self, definition: Definition) -> None:
+    def _open(self, bound: BoundFunction) -> None:
         try:
-            self._channel.send(Kind.OPEN, body=pickle.dumps(definition))
-            answer = self._channel.receive()
-        except LOST as error:
+            self._channel.send(Kind.OPEN, body=pickle.dumps(bound))
+            response = self._channel.receive()
+        except LOST_ERRORS as error:
             raised = self._lost().raised
-            name = definition.function.name
-            raise without_row(
+            name = bound.function.name
+            raise error_without_row(
                 Raised(CRASHED, f"{name} cannot be opened: {raised.message}", "", raised.names)
             ) from error
-        if answer.kind is Kind.FAILED:
+        if response.kind is Kind.FAILED:
             self.end()
-            raise FunctionRaised(read_failure(answer))
+            raise FunctionRaised(read_failure(response))
         self.is_idle = True
 
     def _parts(self, rows: Rows) -> Iterator[Part]:
@@ -89,7 +96,7 @@ class Child:
                 case Kind.PART:
                     yield read_part(message)
                 case Kind.READ:
-                    self._answer(rows, message)
+                    self._serve_read(rows, message)
                 case Kind.FAILED:
                     self.is_idle = True
                     raise FunctionRaised(read_failure(message))
@@ -102,28 +109,28 @@ class Child:
         return self._channel.receive()
 
     def _watch(self, seconds: float) -> None:
-        seen, since = self._forked.marks.read(), monotonic()
+        seen, since = self._forked.progress.read(), monotonic()
         while not self._channel.has_message(WATCH_SECONDS):
-            mark = self._forked.marks.read()
-            if mark != seen or not mark.rows:
-                seen, since = mark, monotonic()
+            call = self._forked.progress.read()
+            if call != seen or not call.rows:
+                seen, since = call, monotonic()
             elif monotonic() - since > seconds:
                 self.end()
                 text = f"the call took longer than {self._seconds:g} s and could not be interrupted"
-                raise ChildLost(in_words(TIMED_OUT, text), mark)
+                raise ChildLost(synthetic_error(TIMED_OUT, text), call)
 
-    def _answer(self, rows: Rows, message: Message) -> None:
-        notes, body = _read(rows, message.notes["column"], message.notes["row"], message.notes)
-        self._channel.send(Kind.BYTES, notes, body)
+    def _serve_read(self, rows: Rows, message: Message) -> None:
+        metadata, body = _read(rows, message.metadata["column"], message.metadata["row"], message.metadata)
+        self._channel.send(Kind.BYTES, metadata, body)
 
     def _lost(self) -> ChildLost:
         self._channel.close()
-        code = self._zygote.end(self._forked.pid, DEATH_SECONDS)
-        return ChildLost(in_words(CRASHED, _cause(code)), self._forked.marks.read())
+        code = self._zygote.end_child(self._forked.pid, EXIT_SECONDS)
+        return ChildLost(synthetic_error(CRASHED, _describe_exit(code)), self._forked.progress.read())
 
 
-def _sent(rows: Rows) -> pa.RecordBatch:
-    """Of a blob goes only whether there is one; the row ids come last."""
+def _request_batch(rows: Rows) -> pa.RecordBatch:
+    """Blob columns only say whether there is a blob; row ids are the last column."""
     columns = [
         pa.array([source is not None for source in rows.blobs[number]]) if number in rows.blobs else column
         for number, column in enumerate(rows.inputs.columns)
@@ -143,7 +150,7 @@ def _read(rows: Rows, column: int, row: int, wanted: Any) -> tuple[dict[str, Any
         return {"error": f"{type(error).__qualname__}: {error}"}, b""
 
 
-def _cause(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "the process it ran in is gone"
     if code >= 0:

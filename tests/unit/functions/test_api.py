@@ -1,4 +1,4 @@
-"""Functions of one value per row, called in the task and in a child: the same behaviour."""
+"""Column functions behave the same in the task and in a child."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.geneva import geneva_column
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, computed, failed_rows, settings, text_call
 from tidemill.catalog.model.functions import Function, FunctionKind, sql_function, value_output
-from tidemill.functions.columns import ColumnFunction, FunctionRaised
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.api import ColumnFunction, FunctionRaised
+from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.stages import FunctionCall
 
@@ -70,7 +70,7 @@ def test_a_pickled_function_is_called(isolation: Isolation) -> None:
     assert computed(call, [1, 2], settings(isolation)).values.to_pylist() == [101, 102]
 
 
-def test_an_expression_is_the_value_that_comes_in(isolation: Isolation) -> None:
+def test_an_expression_returns_its_input(isolation: Isolation) -> None:
     call = FunctionCall(sql_function("x + 1", pa.float64()), ("x",))
     assert computed(call, [1, 2], settings(isolation)).values.to_pylist() == [1.0, 2.0]
 
@@ -94,7 +94,7 @@ def test_values_of_any_type_come_back_as_they_are(isolation: Isolation, value_ty
     assert found.values.to_pylist() == [sample]
 
 
-def test_the_first_row_that_fails_ends_it(isolation: Isolation) -> None:
+def test_the_first_row_that_fails_fails_the_job(isolation: Isolation) -> None:
     with pytest.raises(FunctionRaised, match="1 is odd") as raised:
         computed(text_call(ODD_FAILS), [0, 1, 2, 3], settings(isolation))
     failure = raised.value.failure
@@ -109,7 +109,7 @@ def test_rows_that_fail_are_skipped_if_the_policy_says_so(isolation: Isolation) 
     assert [failure.message for failure in found.failures] == ["ValueError: 1 is odd", "ValueError: 3 is odd"]
 
 
-def test_a_batch_that_fails_is_taken_apart_to_the_rows_at_fault(isolation: Isolation) -> None:
+def test_a_batch_that_fails_is_bisected_to_the_rows_at_fault(isolation: Isolation) -> None:
     found = computed(text_call(ARRAYS_FAIL, kind=FunctionKind.ARRAYS), range(10), settings(isolation, SKIP))
     assert found.values.to_pylist() == [0, 10, 20, 30, 40, None, None, 70, 80, 90]
     assert failed_rows(found) == [5, 6]
@@ -134,7 +134,7 @@ def test_an_array_of_the_wrong_length_is_a_failure(isolation: Isolation) -> None
         computed(call, [1, 2], settings(isolation))
 
 
-def test_a_function_that_exits_is_at_fault_like_one_that_raises(isolation: Isolation) -> None:
+def test_a_function_that_exits_fails_its_row(isolation: Isolation) -> None:
     with pytest.raises(FunctionRaised, match="SystemExit: 3"):
         computed(text_call("import sys\ndef f(x): sys.exit(3)"), [1], settings(isolation))
 
@@ -146,7 +146,7 @@ def test_a_function_that_cannot_be_opened_fails_without_a_row(isolation: Isolati
 
 
 def counting(path: Path, body: str) -> str:
-    """A function that notes each of its calls in a file."""
+    """A function that appends each of its calls to a file."""
     return f"""
 def f(x):
     with open({str(path)!r}, 'a+') as file:
@@ -157,7 +157,7 @@ def f(x):
 """
 
 
-def test_a_row_is_tried_as_often_as_the_policy_says_with_growing_pauses(
+def test_a_row_is_retried_as_the_policy_says_with_growing_pauses(
     isolation: Isolation, tmp_path: Path
 ) -> None:
     pauses: list[float] = []
@@ -171,7 +171,7 @@ def test_a_row_is_tried_as_often_as_the_policy_says_with_growing_pauses(
     assert (tmp_path / "calls").read_text().split() == ["6", "7", "8", "7", "7", "7"]
 
 
-def test_a_row_that_fails_every_time_says_how_often_it_was_tried(isolation: Isolation) -> None:
+def test_a_failure_says_how_often_the_row_was_tried(isolation: Isolation) -> None:
     policy = ErrorPolicy(ErrorAction.SKIP, attempts=3)
     found = computed(text_call(ODD_FAILS), [0, 1, 2], settings(isolation, policy))
     assert [failure.attempts for failure in found.failures] == [3]
@@ -182,7 +182,7 @@ def test_a_row_that_fails_every_time_says_how_often_it_was_tried(isolation: Isol
     ("retry_on", "attempts"),
     [(("ValueError",), 2), (("builtins.ValueError",), 2), (("Exception",), 2), (("OSError",), 1)],
 )
-def test_only_exceptions_worth_it_are_tried_again(
+def test_only_exceptions_in_retry_on_are_retried(
     isolation: Isolation, retry_on: tuple[str, ...], attempts: int
 ) -> None:
     policy = ErrorPolicy(attempts=2, retry_on=retry_on)
@@ -191,7 +191,7 @@ def test_only_exceptions_worth_it_are_tried_again(
     assert raised.value.failure.attempts == attempts
 
 
-def test_a_batch_is_tried_whole_again_before_it_is_taken_apart(isolation: Isolation, tmp_path: Path) -> None:
+def test_a_batch_is_retried_whole_before_it_is_bisected(isolation: Isolation, tmp_path: Path) -> None:
     path = tmp_path / "calls"
     text = counting(path, "if len(calls) < 2: raise OSError('busy')\n    return x")
     policy = ErrorPolicy(attempts=3, retry_on=("OSError",))
@@ -200,7 +200,7 @@ def test_a_batch_is_tried_whole_again_before_it_is_taken_apart(isolation: Isolat
     assert path.read_text().split() == ["4", "4"]
 
 
-def test_rows_of_a_batch_get_the_attempts_that_are_left(isolation: Isolation, tmp_path: Path) -> None:
+def test_rows_of_a_bisected_batch_get_the_remaining_attempts(isolation: Isolation, tmp_path: Path) -> None:
     path = tmp_path / "calls"
     text = counting(path, "if 3 in x.to_pylist(): raise OSError('busy')\n    return x")
     policy = ErrorPolicy(ErrorAction.SKIP, attempts=4)
@@ -210,7 +210,7 @@ def test_rows_of_a_batch_get_the_attempts_that_are_left(isolation: Isolation, tm
     assert [failure.attempts for failure in found.failures] == [4]
 
 
-def test_pauses_have_a_longest(isolation: Isolation) -> None:
+def test_pauses_are_limited(isolation: Isolation) -> None:
     pauses: list[float] = []
     policy = ErrorPolicy(ErrorAction.SKIP, attempts=4, backoff_seconds=40)
     computed(text_call(ODD_FAILS), [1], settings(isolation, policy), pauses.append)
@@ -230,7 +230,7 @@ def test_a_call_that_takes_too_long_is_a_failure_of_its_row(isolation: Isolation
     assert [failure.exception for failure in found.failures] == ["TimeoutError"]
 
 
-def test_several_calls_are_made_at_the_same_time(isolation: Isolation, tmp_path: Path) -> None:
+def test_threads_call_in_parallel(isolation: Isolation, tmp_path: Path) -> None:
     text = f"""
     import os, threading, time
     def f(x):
@@ -243,7 +243,7 @@ def test_several_calls_are_made_at_the_same_time(isolation: Isolation, tmp_path:
     assert found.values.to_pylist() == [3, 4, 5, 6, 7, 8]
 
 
-def test_calls_from_several_places_keep_to_the_policy(isolation: Isolation) -> None:
+def test_parallel_calls_follow_the_error_policy(isolation: Isolation) -> None:
     policy = ErrorPolicy(ErrorAction.SKIP, attempts=2)
     found = computed(text_call(ODD_FAILS), range(7), settings(isolation, policy, threads=4))
     assert found.values.to_pylist() == [0, None, 20, None, 40, None, 60]
@@ -258,7 +258,7 @@ def test_a_time_limit_holds_in_threads_too(isolation: Isolation) -> None:
     assert found.values.to_pylist() == [0, None, 2, 3]
 
 
-def test_a_stateful_function_is_prepared_once(isolation: Isolation, tmp_path: Path) -> None:
+def test_a_stateful_function_is_set_up_once(isolation: Isolation, tmp_path: Path) -> None:
     text = f"""
     class f:
         def setup(self):
@@ -270,7 +270,7 @@ def test_a_stateful_function_is_prepared_once(isolation: Isolation, tmp_path: Pa
     assert (tmp_path / "made").read_text() == "x"
 
 
-def test_an_array_that_lies_about_its_buffers_is_refused(isolation: Isolation) -> None:
+def test_an_array_with_invalid_buffers_is_refused(isolation: Isolation) -> None:
     text = """
     import pyarrow as pa
     def f(x):

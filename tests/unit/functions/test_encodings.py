@@ -1,4 +1,4 @@
-"""Pickles that name Geneva's modules, opened without them."""
+"""Geneva's pickles are opened without Geneva."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from tidemill.functions.geneva import HeldModule, load_envelope
+from tidemill.functions.encodings import PlaceholderModule, load_envelope
 
 
 class Slotted:
@@ -29,7 +29,7 @@ class Isolation(enum.Enum):
 
 @pytest.fixture
 def envelope() -> Iterator[Any]:
-    """Pickles as a process would that has a package of that name."""
+    """Pickles like a process that has Geneva installed."""
     package, module = ModuleType("geneva"), ModuleType("geneva.transformer")
     vars(module).update(Slotted=Slotted, Isolation=Isolation)
     before = Slotted.__module__
@@ -63,7 +63,7 @@ def test_a_function_may_mention_an_absent_module(envelope: Any) -> None:
     exec("def plus(x):\n    return x + 1 if geneva else None\n", namespace)
     call = load_envelope(envelope(namespace["plus"]))
     assert call(1) == 2
-    assert isinstance(call.__globals__["geneva"], HeldModule)
+    assert isinstance(call.__globals__["geneva"], PlaceholderModule)
 
 
 def test_an_envelope_without_a_payload_is_refused() -> None:

@@ -1,4 +1,9 @@
-"""Functions called in a child: when it dies, another one goes on, around the row at fault."""
+"""The executor that calls functions in child processes and survives their death.
+
+A child that dies or hangs is replaced, and the next one continues after the parts that have arrived. The
+progress of the lost child names the rows of its last call. After a crash they get a second chance, as
+something else may have killed the process. Then a single row counts as failed, and a batch is bisected.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,19 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidemill.functions.attempts import Attempt
-from tidemill.functions.children import Child, ChildLost
+from tidemill.functions.calling.batches import BoundFunction, NoValues, Part, Rows, failed_part
+from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import CRASHED, FailedRows, Raised
-from tidemill.functions.processes import POOL
-from tidemill.functions.sweeps import Definition, NoValues, Part, Rows, failed_part
-from tidemill.functions.zygotes import Setup
+from tidemill.functions.isolation.child_client import ChildClient, ChildLost
+from tidemill.functions.isolation.pool import POOL
+from tidemill.functions.isolation.zygote_client import ZygoteSpec
 
 CRASH_TRIES: Final = 2
 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring rows."""
+    """Consecutive rows."""
 
     start: int
     rows: int
@@ -31,77 +36,77 @@ class Span:
         return self.rows > 0 and other.start <= self.start and self.end <= other.end
 
 
-# What is left to do, the last first: rows to go over, and rows whose failure is known by now.
+# A stack of what is left: rows to run, and rows that are known to fail.
 Work: TypeAlias = list[Span | FailedRows]
 
 
-class ChildSweeper:
-    """Goes over rows with the function open in a child process."""
+class ChildExecutor:
+    """Runs rows in a child process from the pool."""
 
     def __init__(
-        self, definition: Definition, setup: Setup, memory_bytes: int | None, no_values: NoValues
+        self, bound: BoundFunction, spec: ZygoteSpec, memory_bytes: int | None, no_values: NoValues
     ) -> None:
-        self._definition = definition
-        self._setup = setup
+        self._bound = bound
+        self._spec = spec
         self._memory_bytes = memory_bytes
         self._no_values = no_values
-        self._child: Child | None = None
+        self._child: ChildClient | None = None
 
-    def sweep(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
+    def run(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
         work: Work = [Span(0, len(rows))] if len(rows) else []
         crashed: set[Span] = set()
         is_over = False
         while work and not is_over:
             item = work.pop()
             if isinstance(item, Span):
-                is_over = yield from self._swept(rows, item, attempt, work, crashed)
+                is_over = yield from self._run_span(rows, item, attempt, work, crashed)
                 continue
             part = failed_part(item, self._no_values)
             yield part
-            is_over = part.stops(attempt)
+            is_over = attempt.is_stopped_by(part)
 
     def close(self) -> None:
         if self._child is None:
             return
         if self._child.is_idle:
-            POOL.give_back(self._child)
+            POOL.release(self._child)
         else:
-            POOL.forget(self._child)
+            POOL.discard(self._child)
             self._child.end()
         self._child = None
 
-    def _swept(
+    def _run_span(
         self, rows: Rows, span: Span, attempt: Attempt, work: Work, crashed: set[Span]
     ) -> Generator[Part, None, bool]:
-        """Leaves in `work` what a child that was lost did not get to; says whether a failure ends it all."""
+        """Returns whether a failure was fatal; pushes what a lost child did not finish on `work`."""
         done, is_over = 0, False
-        child = self._started()
+        child = self._acquire()
         try:
-            for part in child.sweep(rows.slice(span.start, span.rows), attempt):
+            for part in child.run(rows.slice(span.start, span.rows), attempt):
                 done += part.rows
-                is_over = is_over or part.stops(attempt)
+                is_over = is_over or attempt.is_stopped_by(part)
                 yield part
         except ChildLost as lost:
-            POOL.forget(child)
+            POOL.discard(child)
             self._child = None
             rest = Span(span.start + done, span.rows - done)
             at = Span(span.start + lost.at.start, lost.at.rows)
-            work += _left(rest, at if at.is_within(rest) else rest, lost.raised, attempt, crashed)
+            work += _work_left(rest, at if at.is_within(rest) else rest, lost.raised, attempt, crashed)
         return is_over
 
-    def _started(self) -> Child:
+    def _acquire(self) -> ChildClient:
         if self._child is None:
-            self._child = POOL.take(self._definition, self._setup, self._memory_bytes)
+            self._child = POOL.acquire(self._bound, self._spec, self._memory_bytes)
         return self._child
 
 
-def _left(rest: Span, at: Span, raised: Raised, attempt: Attempt, crashed: set[Span]) -> Work:
-    """What there is to do when a child was lost at some rows."""
+def _work_left(rest: Span, at: Span, raised: Raised, attempt: Attempt, crashed: set[Span]) -> Work:
+    """The work left when a child was lost at the rows `at`, while `rest` had no result yet."""
     if raised.exception == CRASHED and _gets_second_chance(at, crashed):
         crashed.add(at)
         return [rest] if rest.rows else []
     middle: Work
-    if at.rows == 1 or attempt.keeps_together(raised):
+    if at.rows == 1 or attempt.retries_whole_batch(raised):
         middle = [FailedRows(at.start, at.rows, raised, CRASH_TRIES if at in crashed else 1)]
     else:
         half = at.rows // 2
@@ -112,5 +117,5 @@ def _left(rest: Span, at: Span, raised: Raised, attempt: Attempt, crashed: set[S
 
 
 def _gets_second_chance(at: Span, crashed: set[Span]) -> bool:
-    """A row does, and the batch as a whole; parts of a batch do not, or it would take twice as long."""
+    """Single rows do, and the first batch that crashes; its halves do not, which would double the time."""
     return at not in crashed and (at.rows == 1 or all(span.rows == 1 for span in crashed))

@@ -1,4 +1,4 @@
-"""Children that die: the row at fault is found, and the others get their values."""
+"""When a child dies, the row at fault is found and the other rows get their values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.functions.calls import FIRST_ROW_ID, SKIP, computed, failed_rows, settings, text_call
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.columns import FunctionRaised
+from tidemill.functions.api import FunctionRaised
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 
 IMPORTS = "import ctypes, os, signal, time\n"
@@ -16,7 +16,7 @@ BOTH_KINDS = pytest.mark.parametrize("kind", [FunctionKind.SCALAR, FunctionKind.
 
 
 def dying(how: str) -> str:
-    """A function that does this on rows 3 and 4."""
+    """A function that runs this statement on rows 3 and 4."""
     return f"""{IMPORTS}
 def f(x):
     if not {{3, 4}}.isdisjoint([x] if isinstance(x, int) else x.to_pylist()): {how}
@@ -33,7 +33,7 @@ def f(x):
         ("ctypes.string_at(0)", "SIGSEGV"),
     ],
 )
-def test_rows_that_kill_the_process_are_found(kind: FunctionKind, how: str, words: str) -> None:
+def test_rows_that_crash_the_process_are_found(kind: FunctionKind, how: str, words: str) -> None:
     found = computed(text_call(dying(how), kind=kind), range(8), settings(on_error=SKIP))
     assert found.values.to_pylist() == [0, 1, 2, None, None, 5, 6, 7]
     assert failed_rows(found) == [3, 4]
@@ -42,20 +42,20 @@ def test_rows_that_kill_the_process_are_found(kind: FunctionKind, how: str, word
     assert [failure.attempts for failure in found.failures] == [2, 2]
 
 
-def test_a_crash_ends_it_unless_rows_may_be_skipped() -> None:
+def test_a_crash_fails_the_job_unless_rows_may_be_skipped() -> None:
     with pytest.raises(FunctionRaised, match="exit code 7") as raised:
         computed(text_call(dying("os._exit(7)")), range(8), settings())
     assert raised.value.failure.row_id == FIRST_ROW_ID + 3
 
 
-def test_a_crash_is_not_tried_more_often_than_twice() -> None:
+def test_a_crash_is_retried_only_once() -> None:
     policy = ErrorPolicy(ErrorAction.SKIP, attempts=5)
     found = computed(text_call(dying("os._exit(7)")), [3], settings(on_error=policy))
     assert [failure.attempts for failure in found.failures] == [2]
 
 
 @BOTH_KINDS
-def test_a_crash_that_does_not_come_again_is_forgiven(kind: FunctionKind, tmp_path: Path) -> None:
+def test_a_crash_that_does_not_recur_is_no_failure(kind: FunctionKind, tmp_path: Path) -> None:
     mark = str(tmp_path / "crashed")
     how = f"os.path.exists({mark!r}) or (os.mkdir({mark!r}), os._exit(1))"
     found = computed(text_call(dying(how), kind=kind), range(8), settings())
@@ -73,7 +73,7 @@ def test_a_call_that_cannot_be_interrupted_is_killed(kind: FunctionKind) -> None
     assert "could not be interrupted" in found.failures[0].message
 
 
-def test_what_was_computed_before_a_crash_is_not_computed_again(tmp_path: Path) -> None:
+def test_results_from_before_a_crash_are_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "calls")
     text = f"""{IMPORTS}
 def f(x):
@@ -101,12 +101,12 @@ def test_a_row_that_needs_too_much_memory_fails_alone() -> None:
     assert [failure.exception for failure in found.failures] == ["MemoryError"]
 
 
-def test_crashes_in_several_places_at_once_are_told_apart() -> None:
+def test_crashes_of_parallel_children_are_told_apart() -> None:
     found = computed(text_call(dying("os._exit(7)")), range(8), settings(on_error=SKIP, threads=3))
     assert found.values.to_pylist() == [0, 1, 2, None, None, 5, 6, 7]
 
 
-def test_a_child_that_garbles_its_answers_is_replaced(tmp_path: Path) -> None:
+def test_a_child_that_sends_garbage_is_replaced(tmp_path: Path) -> None:
     mark = str(tmp_path / "garbled")
     text = f"""
 import os, stat

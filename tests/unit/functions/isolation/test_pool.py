@@ -1,4 +1,4 @@
-"""Children are clean: nothing of the task's process is in them, and they do not outlive it."""
+"""Children see nothing of the task's process, are reused, and do not outlive it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
-from tidemill.functions.columns import CallSettings, FunctionRaised
-from tidemill.functions.hosting import FunctionHost, Isolation
-from tidemill.functions.processes import warm_up
+from tidemill.functions.api import CallSettings, FunctionRaised
+from tidemill.functions.isolation.pool import warm_up
+from tidemill.functions.isolation.settings import FunctionHost, Isolation
 
 ENVIRONMENT = "import json, os\ndef f(x): return json.dumps(dict(os.environ))"
 LONG_LIVED = """
@@ -29,7 +29,7 @@ computed(text_call(text), [1], settings())
 """
 
 
-def test_nothing_of_the_environment_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_does_not_see_the_environment_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     found = computed(text_call(ENVIRONMENT, value_type=pa.string()), [1], settings()).values[0].as_py()
     assert "hidden" not in found
@@ -44,7 +44,7 @@ def test_variables_of_the_environment_are_set_for_the_function_only(isolation: I
     assert "MODEL" not in os.environ
 
 
-def test_what_functions_print_does_no_harm() -> None:
+def test_output_of_a_function_does_not_disturb_the_channel() -> None:
     text = """
     import os, sys
     def f(x):
@@ -55,7 +55,7 @@ def test_what_functions_print_does_no_harm() -> None:
     assert computed(text_call(text), [1, 2], settings()).values.to_pylist() == [0, 0]
 
 
-def test_a_child_is_kept_for_the_next_task_with_the_same_function() -> None:
+def test_a_child_is_reused_for_the_same_function() -> None:
     call = text_call("import os\ndef f(x): return os.getpid()")
     first, second = (computed(call, [1], settings()).values[0].as_py() for _ in range(2))
     assert first == second != os.getpid()
@@ -63,7 +63,7 @@ def test_a_child_is_kept_for_the_next_task_with_the_same_function() -> None:
     assert computed(other, [1], settings()).values[0].as_py() != first
 
 
-def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
+def test_an_idle_child_that_died_is_replaced() -> None:
     call = text_call("import os\ndef f(x): return os.getpid() * 1")
     first = computed(call, [1], settings()).values[0].as_py()
     os.kill(first, signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
     assert computed(call, [1], settings()).values[0].as_py() != first
 
 
-def test_the_next_zygote_takes_over_when_one_dies() -> None:
+def test_a_zygote_that_died_is_replaced() -> None:
     call = text_call("import os\ndef f(x): return os.getppid()")
     first = computed(call, [1], settings()).values[0].as_py()
     os.kill(first, signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_the_next_zygote_takes_over_when_one_dies() -> None:
     assert computed(call, [1], settings()).values[0].as_py() != first
 
 
-def test_the_command_has_the_prefix_of_the_host() -> None:
+def test_the_command_prefix_goes_before_the_command_of_the_zygote() -> None:
     prefix = ("env", "FROM_PREFIX=yes")
     how = CallSettings(FunctionHost(command_prefix=prefix))
     call = text_call("import os\ndef f(x): return os.environ['FROM_PREFIX']", value_type=pa.string())
@@ -87,13 +87,13 @@ def test_the_command_has_the_prefix_of_the_host() -> None:
 
 
 @pytest.mark.parametrize("prefix", [("false",), ("/no/such/program",)])
-def test_a_host_that_cannot_start_children_says_so(prefix: tuple[str, ...]) -> None:
+def test_a_zygote_that_cannot_be_started_is_reported(prefix: tuple[str, ...]) -> None:
     with pytest.raises(FunctionRaised, match=prefix[0]) as raised:
         computed(text_call("def f(x): return x"), [1], CallSettings(FunctionHost(command_prefix=prefix)))
     assert raised.value.failure.exception == "HostFailed"
 
 
-def test_after_warming_up_a_child_is_there_at_once() -> None:
+def test_a_child_starts_at_once_after_warming_up() -> None:
     warm_up(FunctionHost())
     computed(text_call("def f(x): return x"), [1], settings())
     began_at = time.monotonic()
@@ -101,7 +101,7 @@ def test_after_warming_up_a_child_is_there_at_once() -> None:
     assert time.monotonic() - began_at < 0.5
 
 
-def test_processes_of_a_function_have_no_core_files_and_a_session_of_their_own() -> None:
+def test_children_write_no_core_files_and_have_their_own_session() -> None:
     text = """
     import os, resource
     def f(x): return resource.getrlimit(resource.RLIMIT_CORE)[1] + (os.getsid(0) != os.getpid())
@@ -109,7 +109,7 @@ def test_processes_of_a_function_have_no_core_files_and_a_session_of_their_own()
     assert computed(text_call(text), [1], settings()).values.to_pylist() == [0]
 
 
-def test_children_end_with_the_process_that_made_them(tmp_path: Path) -> None:
+def test_children_end_with_the_task(tmp_path: Path) -> None:
     path = tmp_path / "pids"
     parent = subprocess.Popen([sys.executable, "-c", LONG_LIVED, str(path)])
     try:

@@ -1,4 +1,4 @@
-"""Functions that yield rows, called in the task and in a child: the same behaviour."""
+"""Chunkers behave the same in the task and in a child."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, settings
 from tidemill.catalog.model.functions import EMPTY_DIGEST, Function, FunctionEncoding, FunctionKind
-from tidemill.functions.chunks import Children, ChunkFunction
-from tidemill.functions.columns import CallSettings, FunctionRaised
-from tidemill.functions.hosting import Isolation
+from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, FunctionRaised
+from tidemill.functions.isolation.settings import Isolation
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.stages import FunctionCall
 
@@ -22,7 +21,7 @@ WORDS = "def f(x):\n    for word in x.split(): yield word, len(word)\n"
 pytestmark = pytest.mark.parametrize("isolation", Isolation)
 
 
-def chunked(text: str, values: list[str], how: CallSettings) -> Children:
+def chunked(text: str, values: list[str], how: CallSettings) -> Chunks:
     function = Function(
         name="f",
         digest=EMPTY_DIGEST,
@@ -40,12 +39,12 @@ def chunked(text: str, values: list[str], how: CallSettings) -> Children:
         return chunks.compute(given, row_ids)
 
 
-def words(children: Children) -> list[tuple[int, int, str]]:
+def words(children: Chunks) -> list[tuple[int, int, str]]:
     columns = (children.parents.tolist(), children.indexes.tolist(), children.columns[0].to_pylist())
     return list(zip(*columns, strict=True))
 
 
-def test_children_know_their_parent_and_their_number(isolation: Isolation) -> None:
+def test_chunks_have_their_parent_and_their_index(isolation: Isolation) -> None:
     found = chunked(WORDS, ["a bb", "", "ccc"], settings(isolation))
     assert words(found) == [(0, 0, "a"), (0, 1, "bb"), (2, 0, "ccc")]
     assert found.columns[1].to_pylist() == [1, 2, 3]
@@ -59,7 +58,7 @@ def test_the_row_of_a_generator_that_raises_is_found(isolation: Isolation) -> No
 
 
 @pytest.mark.parametrize("wrong", ["'a'", "('a',)", "{'letter': 'a'}", "('a', 'many')"])
-def test_children_that_do_not_fit_the_output_fail_their_row(isolation: Isolation, wrong: str) -> None:
+def test_chunks_that_do_not_fit_the_output_fail_their_row(isolation: Isolation, wrong: str) -> None:
     found = chunked(
         f"def f(x):\n    yield 'good', 1\n    if x == 'b': yield {wrong}\n",
         ["a", "b", "c"],
@@ -69,7 +68,7 @@ def test_children_that_do_not_fit_the_output_fail_their_row(isolation: Isolation
     assert [failure.row_id for failure in found.failures] == [FIRST_ROW_ID + 1]
 
 
-def test_rows_tried_again_have_their_children_in_place(isolation: Isolation) -> None:
+def test_chunks_of_retried_rows_are_in_order(isolation: Isolation) -> None:
     once = "    tries.append(x)\n    if tries == ['b c']: 1 / 0\n    for"
     text = "tries = []\n" + WORDS.replace("    for", once)
     policy = ErrorPolicy(ErrorAction.FAIL, attempts=2)
@@ -77,11 +76,11 @@ def test_rows_tried_again_have_their_children_in_place(isolation: Isolation) -> 
     assert words(found) == [(0, 0, "b"), (0, 1, "c"), (1, 0, "d")]
 
 
-def test_no_rows_have_no_children(isolation: Isolation) -> None:
+def test_no_rows_have_no_chunks(isolation: Isolation) -> None:
     found = chunked(WORDS, [], settings(isolation))
     assert (words(found), found.columns[1].type) == ([], pa.int64())
 
 
-def test_children_come_from_several_places_in_order(isolation: Isolation) -> None:
+def test_chunks_of_parallel_executors_are_in_order(isolation: Isolation) -> None:
     found = chunked(WORDS, ["a b", "c", "", "d e"], settings(isolation, threads=3))
     assert words(found) == [(0, 0, "a"), (0, 1, "b"), (1, 0, "c"), (3, 0, "d"), (3, 1, "e")]

@@ -1,0 +1,18 @@
+"""Calls functions in the current process, be it that of a task or a child.
+
+- `batches`: what goes in (`BoundFunction`, `Rows`) and what comes out (`Part`)
+- `scalar`: functions called row by row, and the loop that does so
+- `vectorized`: functions called with arrays or record batches, and the bisection of batches that fail
+- `chunks`: chunkers, called either way
+- `tables`: table functions, which read their source themselves
+- `in_process`: opens a function and chooses among the above by its kind
+- `limits`: time limits, and the progress that the parent of a child watches
+- `retries`: the error policy's view of an attempt, and the loop over attempts
+
+An executor gets `Rows` and an `Attempt` and yields `Part`s in row order. What a function raises in a
+call becomes the failure of a row; FunctionRaised is for what no row is to blame for, such as a function
+that cannot be opened.
+
+The zygote imports all of this but `tables`, so it must stay cheap to import: no thread pools, installers
+or subprocesses. May import the core and the root modules of `functions`, but not `isolation`.
+"""

@@ -1,0 +1,137 @@
+"""The program of a child, from the fork on: opens one function and calls it until the channel is closed."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from threading import RLock
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.functions.blobs import BlobSource
+from tidemill.functions.calling.batches import Rows
+from tidemill.functions.calling.in_process import open_executor
+from tidemill.functions.calling.limits import PROGRESS_BYTES, CallProgress
+from tidemill.functions.calling.retries import Executor
+from tidemill.functions.failures import FUNCTION_ERRORS, FunctionRaised, as_function_raised
+from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_metadata, read_attempt
+
+PR_SET_PDEATHSIG: Final = 1
+IS_LINUX: Final = sys.platform == "linux"
+LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
+
+
+def run_child(zygote_pid: int, memory_bytes: int, channel_fd: int, progress_fd: int) -> None:
+    """Runs in the new process and never returns: nothing of the zygote's stack may run in a child."""
+    try:
+        os.setsid()
+        _end_with_parent(zygote_pid)
+        if memory_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        if "numpy.random" in sys.modules:
+            # Otherwise all children would draw the same numbers.
+            np.random.seed()
+        progress = CallProgress(mmap.mmap(progress_fd, PROGRESS_BYTES))
+        FunctionServer(Channel(socket.socket(fileno=channel_fd)), progress).run()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  # nothing above it may run in a fork
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _end_with_parent(zygote_pid: int) -> None:
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The zygote may have ended before the call above.
+        if os.getppid() != zygote_pid:
+            os._exit(1)
+
+
+class FunctionServer:
+    """Handles the messages of the task one after another."""
+
+    def __init__(self, channel: Channel, progress: CallProgress) -> None:
+        self._channel = channel
+        self._progress = progress
+        # A function may read blobs in its own threads.
+        self._lock = RLock()
+
+    def run(self) -> None:
+        try:
+            executor = self._open(self._channel.receive())
+            while executor is not None:
+                self._run_rows(executor, self._channel.receive())
+        except (EOFError, ConnectionError):
+            return
+
+    def read_blob(self, metadata: dict[str, Any]) -> Message:
+        """Asks the task for a piece of a blob; raises OSError if it cannot be read."""
+        with self._lock:
+            self._channel.send(Kind.READ, metadata)
+            response = self._channel.receive()
+        if "error" in response.metadata:
+            raise OSError(response.metadata["error"])
+        return response
+
+    def _open(self, message: Message) -> Executor | None:
+        try:
+            # The task is trusted, so its pickle is. What a child sends back is never unpickled.
+            executor = open_executor(pickle.loads(message.body), self._progress)
+        except FUNCTION_ERRORS as error:
+            self._send_failure(as_function_raised(error))
+            return None
+        self._channel.send(Kind.OPENED)
+        return executor
+
+    def _run_rows(self, executor: Executor, message: Message) -> None:
+        try:
+            for part in executor.run(self._rows(message), read_attempt(message.metadata["attempt"])):
+                with self._lock:
+                    self._channel.send_batch(Kind.PART, part_metadata(part), part.values)
+        except FUNCTION_ERRORS as error:
+            self._send_failure(as_function_raised(error))
+            return
+        self._channel.send(Kind.DONE)
+
+    def _send_failure(self, raised: FunctionRaised) -> None:
+        self._channel.send(Kind.FAILED, asdict(raised.failure))
+
+    def _rows(self, message: Message) -> Rows:
+        batch = message.batch()
+        *inputs, row_ids = batch.columns
+        blobs = {number: self._sources(number, inputs[number]) for number in message.metadata["blobs"]}
+        given = pa.RecordBatch.from_arrays(inputs, schema=pa.schema(list(batch.schema)[:-1]))
+        return Rows(given, row_ids.to_numpy(), blobs)
+
+    def _sources(self, column: int, present: pa.Array) -> Sequence[BlobSource | None]:
+        return [
+            RemoteSource(self, column, row) if is_present else None
+            for row, is_present in enumerate(present.to_pylist())
+        ]
+
+
+class RemoteSource:
+    """A blob that the task holds; each read is a message to the task."""
+
+    def __init__(self, server: FunctionServer, column: int, row: int) -> None:
+        self._server = server
+        self._position = {"column": column, "row": row}
+
+    def size(self) -> int:
+        request = {**self._position, "offset": None, "length": 0}
+        return int(self._server.read_blob(request).metadata["size"])
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        request = {**self._position, "offset": offset, "length": length}
+        return bytes(self._server.read_blob(request).body)

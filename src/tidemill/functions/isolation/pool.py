@@ -1,0 +1,133 @@
+"""The pool of zygotes and children of this process. Idle ones are kept for the next task."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from tidemill.functions.calling.batches import BoundFunction
+from tidemill.functions.failures import HOST_FAILED, error_without_row, synthetic_error
+from tidemill.functions.isolation.child_client import ChildClient
+from tidemill.functions.isolation.settings import FunctionHost
+from tidemill.functions.isolation.zygote_client import ForkedChild, ZygoteClient, ZygoteGone, ZygoteSpec
+
+MAX_IDLE_CHILDREN: Final = 8
+MAX_ZYGOTES: Final = 4
+
+
+@dataclass(frozen=True)
+class ChildKey:
+    """Children with equal keys are interchangeable: same environment, limits and code."""
+
+    spec: ZygoteSpec
+    memory_bytes: int | None
+    code: Hashable
+
+
+class Pool:
+    """Lends children to tasks; ends the least recently used of those that are idle."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._zygotes: OrderedDict[ZygoteSpec, ZygoteClient] = OrderedDict()
+        self._busy: dict[ChildClient, ChildKey] = {}
+        self._idle: OrderedDict[ChildClient, ChildKey] = OrderedDict()
+
+    def zygote(self, spec: ZygoteSpec) -> ZygoteClient:
+        """Starts the zygote if there is none, and does not wait until it is up."""
+        with self._lock:
+            found = self._zygotes.get(spec) or self._zygotes.setdefault(spec, ZygoteClient(spec))
+            self._zygotes.move_to_end(spec)
+            self._evict_zygotes()
+            return found
+
+    def acquire(self, bound: BoundFunction, spec: ZygoteSpec, memory_bytes: int | None) -> ChildClient:
+        """Returns a child that has opened the function; raises FunctionRaised if it cannot be opened."""
+        key = ChildKey(spec, memory_bytes, _code_key(bound))
+        child = self._find_idle(key)
+        if child is None:
+            child = ChildClient(*self._fork(spec, memory_bytes), bound)
+        with self._lock:
+            self._busy[child] = key
+        return child
+
+    def release(self, child: ChildClient) -> None:
+        with self._lock:
+            self._idle[child] = self._busy.pop(child)
+            surplus = [self._idle.popitem(last=False)[0] for _ in range(len(self._idle) - MAX_IDLE_CHILDREN)]
+        for old in surplus:
+            old.end()
+
+    def discard(self, child: ChildClient) -> None:
+        """For a child that has ended, or that the caller ends."""
+        with self._lock:
+            self._busy.pop(child, None)
+
+    def close(self) -> None:
+        with self._lock:
+            children, zygotes = [*self._idle, *self._busy], list(self._zygotes.values())
+            self._idle.clear()
+            self._busy.clear()
+            self._zygotes.clear()
+        for child in children:
+            child.end()
+        for zygote in zygotes:
+            zygote.close()
+
+    def _find_idle(self, key: ChildKey) -> ChildClient | None:
+        with self._lock:
+            found = [child for child, its_key in self._idle.items() if its_key == key]
+            for child in reversed(found):
+                del self._idle[child]
+                if child.is_alive():
+                    return child
+                child.end()
+        return None
+
+    def _fork(self, spec: ZygoteSpec, memory_bytes: int | None) -> tuple[ZygoteClient, ForkedChild]:
+        """Tries twice: a pooled zygote may have died since its last use, a new one should not."""
+        for _ in range(2):
+            zygote = self.zygote(spec)
+            try:
+                return zygote, zygote.fork(memory_bytes)
+            except ZygoteGone:
+                code = self._remove_zygote(spec, zygote)
+        prefix = " ".join(spec.command_prefix)
+        text = f"the process that makes others for functions ended with code {code} ({prefix or 'no prefix'})"
+        raise error_without_row(synthetic_error(HOST_FAILED, text))
+
+    def _remove_zygote(self, spec: ZygoteSpec, zygote: ZygoteClient) -> int:
+        with self._lock:
+            if self._zygotes.get(spec) is zygote:
+                del self._zygotes[spec]
+        return zygote.close()
+
+    def _evict_zygotes(self) -> None:
+        """Closes the least recently used zygotes; never one with a busy child."""
+        busy = {key.spec for key in self._busy.values()}
+        for spec in [spec for spec in self._zygotes if spec not in busy][:-MAX_ZYGOTES]:
+            for child in [child for child, key in self._idle.items() if key.spec == spec]:
+                del self._idle[child]
+                child.end()
+            self._zygotes.pop(spec).close()
+
+
+POOL: Final = Pool()
+atexit.register(POOL.close)
+
+
+def warm_up(host: FunctionHost) -> None:
+    """Starts a zygote, so that the first call does not wait for it."""
+    POOL.zygote(ZygoteSpec(host.command_prefix))
+
+
+def _code_key(bound: BoundFunction) -> Hashable:
+    function = bound.function
+    payload = hashlib.sha256(function.payload).digest()
+    output = bound.output.serialize().to_pybytes()
+    return function.digest, payload, function.timeout_seconds, bound.names, output
