@@ -162,3 +162,43 @@ def test_a_verification_names_what_is_wrong(engine: Engine, chunks: TableIdent) 
     assert kinds["different"]["found"]["word"] == "wrong"
     assert kinds["different"]["expected"]["word"] == "tide"
     assert kinds["missing"]["expected"]["word"] == "mill"
+
+
+def without_manifest(engine: Engine, ident: TableIdent, version: int) -> None:
+    """As if somebody had cleaned up this version and kept the later ones."""
+    with engine.lake.store.transaction() as tx:
+        table = tx.tables.get(ident)
+    folder = Path(table.data_location.removeprefix("file://")) / "_versions"
+    [manifest] = [path for path in folder.glob("*.manifest") if _version_of(path) == version]
+    manifest.unlink()
+
+
+def _version_of(manifest: Path) -> int:
+    number = int(manifest.stem)
+    return number if number < 1 << 32 else (1 << 64) - 1 - number
+
+
+def test_a_view_whose_source_version_was_cleaned_up_is_not_taken_for_fresh(
+    engine: Engine, docs: TableIdent, chunks: TableIdent
+) -> None:
+    base = engine.open(docs).version
+    engine.open(docs).add_columns(pa.field("note", pa.string()))
+    engine.open(docs).update({"text": "'a neap'"}, where="id = 0")
+    without_manifest(engine, docs, base)
+    result = succeeded(engine.refresh(chunks))
+    assert (result["mode"], f"version {base} is gone" in result["reason"]) == ("full", True)
+    assert "neap" in ids_by_word(engine, chunks)
+    assert "tide" not in ids_by_word(engine, chunks)
+
+
+def test_a_column_whose_version_was_cleaned_up_is_not_taken_for_fresh(
+    engine: Engine, docs: TableIdent
+) -> None:
+    engine.declare(docs, "loud", column_function(shout, pa.string(), "text", kind=FunctionKind.SCALAR))
+    succeeded(engine.backfill(docs, "loud"))
+    base = engine.open(docs).version
+    engine.open(docs).add_columns(pa.field("note", pa.string()))
+    engine.open(docs).update({"text": "'a neap'"}, where="id = 0")
+    without_manifest(engine, docs, base)
+    assert succeeded(engine.backfill(docs, "loud"))["rows_computed"] == 4
+    assert engine.open(docs).to_table(filter="id = 0")["loud"].to_pylist() == ["A NEAP"]

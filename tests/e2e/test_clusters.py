@@ -39,7 +39,7 @@ FRAGMENTS: Final = 4
 ROWS: Final = 400
 POISON: Final = 57
 START_SECONDS: Final = 240.0
-STOP_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)

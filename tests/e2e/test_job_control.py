@@ -24,7 +24,7 @@ SMALL_STEPS: Final[dict[str, Any]] = {
     "batch_checkpoint_flush_interval_seconds": 0,
 }
 TASKS: Final = 2
-STOP_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 30.0
 
 
 @tidemill.udf

@@ -49,7 +49,7 @@ def test_a_running_job_can_be_cancelled(docs: tidemill.Table, calls: CallLog, br
     asked_at = time.monotonic()
     with pytest.raises(tidemill.JobCancelled):
         job.wait(TIMEOUT)
-    assert time.monotonic() - asked_at < 5
+    assert time.monotonic() - asked_at < 30
     stopped_at = settled(calls.count, "the number of calls")
     assert stopped_at < 6000
     assert docs.version == version

@@ -283,7 +283,7 @@ def test_a_crash_is_traced_to_its_row_and_skipped(make: Maker) -> None:
 
 
 def test_an_endless_loop_is_traced_to_its_row_and_skipped(make: Maker) -> None:
-    @tidemill.udf(timeout=0.3)
+    @tidemill.udf(timeout=3)
     def endless(id: int) -> int:
         while id == 2:
             pass
@@ -298,7 +298,7 @@ def test_an_endless_loop_is_traced_to_its_row_and_skipped(make: Maker) -> None:
 
 
 def test_an_endless_loop_in_a_batch_is_traced_to_its_row(make: Maker) -> None:
-    @tidemill.udf(timeout=0.3, output=pa.int64())
+    @tidemill.udf(timeout=3, output=pa.int64())
     def endless(id: pa.Array) -> pa.Array:
         while 2 in id.to_pylist():
             pass

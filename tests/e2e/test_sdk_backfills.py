@@ -175,7 +175,7 @@ def test_variables_of_a_manifest_are_set_where_the_function_runs(make: Maker, la
 
 
 def test_a_call_that_takes_too_long_has_failed(make: Maker) -> None:
-    @tidemill.udf(timeout=0.2)
+    @tidemill.udf(timeout=3)
     def endless(id: int) -> int:
         import time
 

@@ -193,17 +193,17 @@ def test_setup_is_called_once_per_process_and_job(make: Maker, calls: CallLog) -
 
 
 def test_a_call_that_takes_too_long_is_a_failure_of_its_row(make: Maker) -> None:
-    @tidemill.udf(inputs=["id"], timeout=0.5)
+    @tidemill.udf(inputs=["id"], timeout=3)
     def slow(number: int) -> int:
         if number == 7:
-            time.sleep(30)
+            time.sleep(300)
         return number
 
     table = make.table(numbered(0, 12))
     table.add_column("slow", slow)
     began_at = time.monotonic()
     job = filled(table, "slow", on_error="skip")
-    assert time.monotonic() - began_at < 25
+    assert time.monotonic() - began_at < 120
     assert job.progress.skipped == 1
     assert by_id(table, "slow") == {number: None if number == 7 else number for number in range(12)}
     [error] = table.errors("slow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.fragment import FragmentMetadata
 from pyroaring import BitMap64
 
 from tests.histories.views import (
@@ -23,10 +25,12 @@ from tests.histories.views import (
     ViewHistory,
 )
 from tidemill.jobs.model.coverage import Changes
+from tidemill.jobs.model.stages import WrittenRows
 from tidemill.jobs.operations import assess_views, refresh
 from tidemill.jobs.planner import output_limit
 from tidemill.jobs.planner import refresh as planner
 from tidemill.lance import publisher, row_matching, view_writer
+from tidemill.lance.row_ids import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark import view_kernels
@@ -146,6 +150,46 @@ def the_watermark_is_not_published(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(refresh.RefreshRunner, "_remember", late)
 
 
+def changed_rows_take_the_id_of_the_first(patch: pytest.MonkeyPatch) -> None:
+    identified = ViewWriter._identified
+
+    def doubled(self: Any, fragments: Any) -> Any:
+        self._changed_ids = [np.full_like(ids, ids[0]) for ids in self._changed_ids]
+        return identified(self, fragments)
+
+    patch.setattr(ViewWriter, "_identified", doubled)
+
+
+def fragments_of_changed_rows_share_their_ids(patch: pytest.MonkeyPatch) -> None:
+    """Each gets the first ids, not those of its own rows."""
+
+    def first_ones(self: Any, fragments: Any) -> list[str]:
+        ids = np.concatenate([np.empty(0, np.uint64), *self._changed_ids])
+        return [json.dumps(with_row_ids(each, ids[: each.physical_rows])) for each in fragments]
+
+    sink = ViewWriter._sink
+
+    def small(self: Any, schema: pa.Schema) -> Any:
+        self._target = replace(self._target, max_rows_per_fragment=1)
+        return sink(self, schema)
+
+    patch.setattr(ViewWriter, "_sink", small)
+    patch.setattr(ViewWriter, "_identified", first_ones)
+
+
+def new_rows_take_ids_that_are_taken(patch: pytest.MonkeyPatch) -> None:
+    finish = ViewWriter.finish
+
+    def numbered_again(self: Any) -> WrittenRows:
+        written = finish(self)
+        new = [FragmentMetadata.from_json(text) for text in written.fragments]
+        ids = [np.arange(each.physical_rows, dtype=np.uint64) for each in new]
+        again = [json.dumps(with_row_ids(each, own)) for each, own in zip(new, ids, strict=True)]
+        return replace(written, fragments=tuple(again))
+
+    patch.setattr(ViewWriter, "finish", numbered_again)
+
+
 # Found at once, so that every run of the tests shows that the histories still find something.
 QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
     updates_are_ignored: QueryHistory,
@@ -155,6 +199,8 @@ QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
     whole_views_are_never_stale: TableFunctionHistory,
     old_keys_are_ignored: PartitionHistory,
     the_second_source_is_ignored: JoinHistory,
+    changed_rows_take_the_id_of_the_first: QueryHistory,
+    new_rows_take_ids_that_are_taken: PartitionHistory,
 }
 FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     **QUICK,
@@ -164,4 +210,5 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     the_watermark_is_not_published: ChunkerHistory,
     new_keys_are_ignored: AggregateHistory,
     restored_versions_look_safe: LeftJoinHistory,
+    fragments_of_changed_rows_share_their_ids: FunctionColumnHistory,
 }

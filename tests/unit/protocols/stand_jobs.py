@@ -89,6 +89,7 @@ class Jobs(JobOperations):
         self.jobs: dict[str, Job] = {}
         self.keys: list[str | None] = []
         self.fault: Exception | None = None
+        self.looks = 0
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -119,6 +120,7 @@ class Jobs(JobOperations):
         return job
 
     def get(self, caller: Caller, job_id: str) -> Job:
+        self.looks += 1
         if self.fault is not None:
             raise self.fault
         if job_id not in self.jobs:

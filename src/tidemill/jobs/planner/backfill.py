@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -60,7 +61,10 @@ class ColumnProgress:
 def plan_backfill(
     progress: ColumnProgress, request: BackfillRequest, slots: int, done: BitMap64 | None = None
 ) -> BackfillPlan:
-    """`slots` is how many tasks run at a time; rows that are `done` are not planned again."""
+    """`slots` is how many tasks run at a time; rows that are `done` are not planned again.
+
+    Rows are done of a selection only, and then they have been located.
+    """
     work = (
         _whole_fragments(progress.snapshot)
         if progress.located is None
@@ -75,8 +79,23 @@ def plan_backfill(
         read_version=progress.snapshot.version,
         groups=tuple(commit_group(group, request, slots) for group in groups),
         reason=_reason(progress, request, planned),
-        rows_reused=progress.snapshot.live_rows - planned,
+        rows_reused=_rows_reused(progress, request, work),
     )
+
+
+def _rows_reused(progress: ColumnProgress, request: BackfillRequest, work: Sequence[FragmentWork]) -> int:
+    """Rows that are up to date and stay as they are; with a filter it is not known which of them live."""
+    if progress.located is None:
+        return 0
+    left = progress.snapshot.live_rows - sum(item.row_count for item in work)
+    if request.where is None and request.only is None and request.num_frags is None:
+        return left
+    rows = BitMap64(progress.current.rows)
+    for item in work:
+        rows -= item.rows or BitMap64()
+    if request.where is None:
+        rows &= progress.located.all_rows()
+    return min(len(rows), left)
 
 
 def _whole_fragments(snapshot: TableSnapshot) -> tuple[FragmentWork, ...]:

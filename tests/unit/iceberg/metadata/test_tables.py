@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from copy import deepcopy
 from typing import Any
 
@@ -295,11 +294,10 @@ def test_the_current_snapshot_is_main_when_there_are_no_refs() -> None:
     assert [kept["snapshot-id"] for kept in refs_only(base)["snapshots"]] == [2]
 
 
-def test_one_property_of_a_long_history_is_changed_in_less_than_a_millisecond() -> None:
+def test_what_a_commit_does_not_change_is_not_copied() -> None:
+    """So that a long history costs nothing."""
     base = {**table(), "snapshots": [snapshot(number, number) for number in range(1000)]}
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        change(base, SET_OWNER)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.001
+    changed = change(base, SET_OWNER)
+    assert changed["properties"] != base["properties"]
+    for now, before in zip(changed["snapshots"], base["snapshots"], strict=True):
+        assert now is before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tidemill.jobs.model.state import JobState
 from tidemill.protocols.management.routes import watch
 
 RUNNING = some_job("j", table_ident(("docs", "pages")), BackfillRequest("size"), JobState.RUNNING)
+PATIENCE_SECONDS = 30
 DONE = replace(RUNNING, state=JobState.DONE)
 
 
@@ -47,15 +48,31 @@ def states(text: str) -> list[str]:
     return [data["state"] for kind, _, data in events(text) if kind == "job"]
 
 
-def later(stand: Stand, *jobs: Job, seconds: float = 0.15) -> threading.Thread:
-    def put() -> None:
-        for job in jobs:
-            time.sleep(seconds)
-            stand.jobs.put(job)
+def later(stand: Stand, *steps: Callable[[], object], looks: int = 2) -> threading.Thread:
+    """Takes each step after so many looks of the stream: when the second begins, the first has ended."""
 
-    thread = threading.Thread(target=put)
+    def take() -> None:
+        for step in steps:
+            await_looks(stand, looks)
+            step()
+
+    thread = threading.Thread(target=take)
     thread.start()
     return thread
+
+
+def await_looks(stand: Stand, looks: int) -> None:
+    wanted, give_up_at = stand.jobs.looks + looks, time.monotonic() + PATIENCE_SECONDS
+    while stand.jobs.looks < wanted and time.monotonic() < give_up_at:
+        time.sleep(0.005)
+
+
+def putting(stand: Stand, job: Job) -> Callable[[], object]:
+    return lambda: stand.jobs.put(job)
+
+
+def failing(stand: Stand, fault: Exception | None) -> Callable[[], object]:
+    return lambda: setattr(stand.jobs, "fault", fault)
 
 
 def test_a_job_that_is_over_is_told_at_once_with_its_log(stand: Stand) -> None:
@@ -75,7 +92,7 @@ def test_a_job_that_is_over_is_told_at_once_with_its_log(stand: Stand) -> None:
 
 def test_a_job_is_told_whenever_it_changes(stand: Stand) -> None:
     halfway = replace(RUNNING, progress=Progress(total=2, done=1))
-    thread = later(stand, halfway, DONE)
+    thread = later(stand, putting(stand, halfway), putting(stand, DONE))
     text = stand.get("/api/v1/jobs/j/watch").text
     thread.join()
     assert states(text) == ["RUNNING", "RUNNING", "DONE"]
@@ -84,7 +101,7 @@ def test_a_job_is_told_whenever_it_changes(stand: Stand) -> None:
 
 def test_signs_of_life_are_no_news(stand: Stand) -> None:
     alive = replace(RUNNING, updated_at=SOME_TIME, lease_until_at=SOME_TIME)
-    thread = later(stand, alive, DONE)
+    thread = later(stand, putting(stand, alive), putting(stand, DONE))
     text = stand.get("/api/v1/jobs/j/watch").text
     thread.join()
     assert states(text) == ["RUNNING", "DONE"]
@@ -110,7 +127,8 @@ def test_a_job_that_is_not_there_is_not_watched(stand: Stand) -> None:
 
 def test_a_quiet_stream_is_kept_open(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.05)
-    thread = later(stand, DONE, seconds=0.3)
+    # So many looks take longer than that.
+    thread = later(stand, putting(stand, DONE), looks=10)
     text = stand.get("/api/v1/jobs/j/watch").text
     thread.join()
     assert ": still here\n\n" in text
@@ -118,20 +136,16 @@ def test_a_quiet_stream_is_kept_open(stand: Stand, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_database_that_does_not_answer_is_asked_again(stand: Stand) -> None:
-    breaking = threading.Timer(0.1, setattr, [stand.jobs, "fault", Unavailable("busy")])
-    mending = threading.Timer(0.2, setattr, [stand.jobs, "fault", None])
-    breaking.start()
-    mending.start()
-    thread = later(stand, DONE, seconds=0.3)
+    steps = failing(stand, Unavailable("busy")), failing(stand, None), putting(stand, DONE)
+    thread = later(stand, *steps)
     text = stand.get("/api/v1/jobs/j/watch").text
     thread.join()
     assert states(text) == ["RUNNING", "DONE"]
 
 
 def test_a_job_that_is_gone_ends_the_stream_with_the_reason(stand: Stand) -> None:
-    timer = threading.Timer(0.15, stand.jobs.jobs.clear)
-    timer.start()
+    thread = later(stand, stand.jobs.jobs.clear)
     told = list(events(stand.get("/api/v1/jobs/j/watch").text))
-    timer.join()
+    thread.join()
     assert told[-1][0] == "error"
     assert told[-1][2]["code"] == "job_not_found"
