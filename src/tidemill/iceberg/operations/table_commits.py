@@ -13,7 +13,7 @@ from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import IcebergTableNotFound, NameTaken
 from tidemill.iceberg.metadata.requirements import check_table_requirements, is_create
 from tidemill.iceberg.metadata.table_updates import checked_updates
-from tidemill.iceberg.metadata.tables import changed_table, dropped_files
+from tidemill.iceberg.metadata.tables import changed_table, expired_metadata_files
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.commit_engine import Committer, Step
 from tidemill.iceberg.operations.locations import EntryPlaces
@@ -73,7 +73,7 @@ class IcebergCommitOperations:
         if document is base:
             return Step(before, before, None)
         after = replace(before, place=self._place(before, base["location"], document["location"]))
-        return Step(before, after, document, dropped_files(base, document))
+        return Step(before, after, document, expired_metadata_files(base, document))
 
     def _creation(self, tx: IcebergTransaction, change: Change) -> Step:
         """A table that was staged is made by the commit that says it must not exist."""
