@@ -12,10 +12,10 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.model.entries import Document
-from tidemill.iceberg.planning.scans import GONE, UNREADABLE, is_content
+from tidemill.iceberg.planning.scans import MISSING_FILE_ERRORS, PARSE_ERRORS, is_content_error
 from tidemill.iceberg.table_io import StoredFiles, literal_place
 
-NOT_READ: Final = (OSError, InvalidInput, *UNREADABLE)
+NOT_READ: Final = (OSError, InvalidInput, *PARSE_ERRORS)
 
 log = structlog.get_logger("tidemill.iceberg")
 
@@ -65,6 +65,6 @@ class ManifestReachableFiles:
 
 def _pass_over(error: Exception, event: str, location: str) -> None:
     """Unless the storage is to blame, which may be in order again later."""
-    if not (is_content(error) or isinstance(error, GONE)):
+    if not (is_content_error(error) or isinstance(error, MISSING_FILE_ERRORS)):
         raise error
     log.warning(event, location=location, problem=str(error)[:200])

@@ -17,7 +17,7 @@ from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning import tokens
 from tidemill.iceberg.planning.deletes import delete_key
 from tidemill.iceberg.planning.requests import ScanRequest, check_snapshots
-from tidemill.iceberg.planning.scans import BATCH, FileTask, Plan
+from tidemill.iceberg.planning.scans import TASKS_PER_RESPONSE, FileTask, Plan
 from tidemill.iceberg.planning.v3_manifests import (
     CONTENT_OFFSET,
     CONTENT_SIZE,
@@ -87,7 +87,7 @@ def plan_tasks(entry: Entry, asked: AskedScan, plan: Plan) -> list[str]:
     scan = _pinned_body(asked, plan)
     return [
         tokens.encode({"scan": scan, "first": first}, entry.entry_id)
-        for first in range(BATCH, len(plan.tasks), BATCH)
+        for first in range(TASKS_PER_RESPONSE, len(plan.tasks), TASKS_PER_RESPONSE)
     ]
 
 
@@ -106,7 +106,7 @@ def read_plan_task(entry: Entry, token: str) -> tuple[AskedScan, int] | None:
 
 def tasks_json(asked: AskedScan, plan: Plan, first: int = 0) -> dict[str, Any]:
     """A batch of tasks with the delete files they refer to."""
-    tasks = plan.tasks[first : first + BATCH]
+    tasks = plan.tasks[first : first + TASKS_PER_RESPONSE]
     deletes = {delete_key(file): file for task in tasks for file in task.deletes}
     places = {key: place for place, key in enumerate(deletes)}
     residual = _residuals(asked)
