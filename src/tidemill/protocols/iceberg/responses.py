@@ -68,19 +68,19 @@ def json_answer(value: Any, status: int = 200) -> Answer:
 def loaded_table(entry: Entry) -> Answer:
     """A LoadTableResult."""
     body = _state(entry.metadata_location, entry.metadata)
-    return Answer(200, body, entry.place, entry.metadata_location, entry.ident.levels, is_open=True)
+    return Answer(200, body, entry.location, entry.metadata_location, entry.ident.levels, is_open=True)
 
 
 def staged_table(staged: StagedTable) -> Answer:
     """A LoadTableResult without metadata-location: there is no such file yet."""
     body = b'{"metadata":' + staged.metadata
-    return Answer(200, body, staged.place, None, staged.ident.levels, is_open=True)
+    return Answer(200, body, staged.location, None, staged.ident.levels, is_open=True)
 
 
 def committed_table(entry: Entry) -> Answer:
     """A CommitTableResponse."""
     body = _state(entry.metadata_location, entry.metadata) + b"}"
-    return Answer(200, body, entry.place, entry.metadata_location, entry.ident.levels)
+    return Answer(200, body, entry.location, entry.metadata_location, entry.ident.levels)
 
 
 def unregistered_table(entry: Entry) -> Answer:
@@ -94,7 +94,7 @@ def loaded_view(entry: Entry) -> Answer:
 
 def respond_again(call: Call, answer: Answer) -> Response:
     """What was answered before, with credentials only if the table is still where it was."""
-    if answer.place is None or call.operations.iceberg_access.is_there(
+    if answer.place is None or call.operations.iceberg_access.is_current_location(
         table_ident(answer.table), answer.place
     ):
         return respond(call, answer)
@@ -119,14 +119,14 @@ def respond(call: Call, answer: Answer) -> Response:
 
 def respond_loaded(call: Call, entry: Entry, snapshots: Snapshots) -> Response:
     """304 without a body when the client says that it has this state in this form."""
-    options = _options(call, entry.ident, entry.place)
+    options = _options(call, entry.ident, entry.location)
     config = _config(call, entry.ident.levels, options)
     tag = tag_of(entry.metadata_location, snapshots, config)
     headers = {"etag": tag}
     if is_known(call, tag):
         return Response(status_code=304, headers=headers)
     metadata = entry.metadata if snapshots is Snapshots.ALL else _with_refs_only(entry.metadata)
-    body = _state(entry.metadata_location, metadata) + _access(entry.place, options, config)
+    body = _state(entry.metadata_location, metadata) + _access(entry.location, options, config)
     return _response(200, body, headers)
 
 
@@ -141,15 +141,15 @@ def _with_refs_only(metadata: bytes) -> bytes:
 
 def _options(call: Call, ident: TableIdent, place: str) -> Mapping[str, str]:
     """Whoever can do with signatures gets no secret."""
-    options = call.operations.iceberg_access.options(call.caller, ident, place)
-    is_signed = call.operations.iceberg_signing.is_on and wants_signatures_alone(call.headers)
+    options = call.operations.iceberg_access.storage_options(call.caller, ident, place)
+    is_signed = call.operations.iceberg_signing.is_enabled and wants_signatures_alone(call.headers)
     return without_secrets(options) if is_signed else options
 
 
 def _config(call: Call, table: tuple[str, ...], options: Mapping[str, str]) -> dict[str, str]:
     """Where requests are signed, it is for those that get no credentials."""
     config = storage_config(options)
-    if call.operations.iceberg_signing.is_on and SECRET not in options:
+    if call.operations.iceberg_signing.is_enabled and SECRET not in options:
         return config | signing_config(table_ident(table))
     return config
 

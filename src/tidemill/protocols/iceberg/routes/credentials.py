@@ -21,7 +21,7 @@ CACHEABLE: Final = frozenset({"GET", "HEAD"})
 def load_credentials(call: Call) -> Response:
     entry = call.operations.iceberg_tables.load(call.caller, table_of(call))
     location = orjson.loads(entry.metadata)["location"]
-    options = call.operations.iceberg_access.options(call.caller, entry.ident, entry.place)
+    options = call.operations.iceberg_access.storage_options(call.caller, entry.ident, entry.location)
     return json_response({"storage-credentials": storage_credentials(location, options)})
 
 

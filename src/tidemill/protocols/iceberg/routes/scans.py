@@ -88,7 +88,7 @@ def _completed(call: Call, entry: Entry, asked: AskedScan, plan: Plan) -> dict[s
     if rest := plan_tasks(entry, asked, plan):
         answer["plan-tasks"] = rest
     location = orjson.loads(entry.metadata)["location"]
-    options = call.operations.iceberg_access.options(call.caller, entry.ident, entry.place)
+    options = call.operations.iceberg_access.storage_options(call.caller, entry.ident, entry.location)
     if credentials := storage_credentials(location, options):
         answer["storage-credentials"] = credentials
     return answer
