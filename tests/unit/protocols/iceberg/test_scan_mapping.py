@@ -289,7 +289,7 @@ def test_no_credentials_come_where_clients_have_their_own(server: Server) -> Non
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({"filter": None}, "filter: has to be true, false or an object"),
+        ({"filter": None}, "filter: must be true, false or an object"),
         ({"snapshot-id": "1"}, "snapshot-id: has to be an integer"),
         ({"snapshot-id": 1, "end-snapshot-id": 2}, "snapshot-id: cannot be given together"),
         ({"start-snapshot-id": 1}, "end-snapshot-id: is missing"),
