@@ -52,7 +52,7 @@ def a_table(*levels: str, **changes: Any) -> Table:
 def an_entry(*levels: str, kind: EntryKind = EntryKind.TABLE, **changes: Any) -> Entry:
     entry_id = uuid4()
     values: dict[str, Any] = {
-        "place": f"/warehouse/iceberg/{entry_id}",
+        "location": f"/warehouse/iceberg/{entry_id}",
         "metadata_location": f"file:///warehouse/iceberg/{entry_id}/metadata/00000.metadata.json",
         "metadata": b'{"format-version":2}',
     }

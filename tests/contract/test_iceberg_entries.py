@@ -122,7 +122,7 @@ def test_listing_a_missing_namespace_is_refused(catalog: IcebergStore) -> None:
 
 def test_a_state_is_swapped_for_the_next(catalog: IcebergStore) -> None:
     before, other = stored(catalog, "shop", "orders"), stored(catalog, "shop", "other")
-    after = replace(next_state(before), place="/elsewhere")
+    after = replace(next_state(before), location="/elsewhere")
     with catalog.transaction() as tx:
         assert tx.iceberg.swap(before, after)
     with catalog.reading() as tx:
@@ -135,7 +135,7 @@ def test_a_state_that_is_gone_is_not_swapped(catalog: IcebergStore) -> None:
     second = next_state(first)
     with catalog.transaction() as tx:
         assert tx.iceberg.swap(first, second)
-        assert not tx.iceberg.swap(first, replace(next_state(first, "late"), place="/elsewhere"))
+        assert not tx.iceberg.swap(first, replace(next_state(first, "late"), location="/elsewhere"))
         assert tx.iceberg.find(first.ident, first.kind) == second
         tx.iceberg.remove(first.entry_id)
         assert not tx.iceberg.swap(second, next_state(second))
@@ -144,7 +144,7 @@ def test_a_state_that_is_gone_is_not_swapped(catalog: IcebergStore) -> None:
 def test_of_many_that_swap_one_state_exactly_one_wins(catalog: IcebergStore) -> None:
     before = stored(catalog, "shop", "orders")
     staying = [next_state(before, str(number)) for number in range(4)]
-    moving = [replace(next_state(before, f"/{number}"), place=f"/w/{number}") for number in range(4)]
+    moving = [replace(next_state(before, f"/{number}"), location=f"/w/{number}") for number in range(4)]
     states = [*staying, *moving]
     outcomes = together(*(partial(swap, catalog, before, after) for after in states))
     assert (outcomes.count(True), outcomes.count(False)) == (1, 7)
@@ -159,7 +159,7 @@ def test_swapping_and_removing_at_once_ends_without_a_deadlock(catalog: IcebergS
 
     for number in range(10):
         before = stored(catalog, "shop", f"t{number}")
-        after = replace(next_state(before), place=f"/w/{number}")
+        after = replace(next_state(before), location=f"/w/{number}")
         outcomes = together(partial(swap, catalog, before, after), partial(remove, before))
         assert outcomes[0] in (True, False)
         assert outcomes[1] is None

@@ -166,28 +166,28 @@ def test_what_is_foreign_to_lance_is_forgotten_in_a_namespace_and_below(catalog:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_place_of_an_entry_is_taken_for_all_but_itself(catalog: IcebergStore, kind: EntryKind) -> None:
-    entry = an_entry("shop", "orders", kind=kind, place="/w/a/b")
+    entry = an_entry("shop", "orders", kind=kind, location="/w/a/b")
     with catalog.transaction() as tx:
         tx.iceberg.add(entry)
-        for place in ("/w/a/b", "/w/a/b/c", "/w/a"):
-            assert tx.tables.has_overlapping(place)
-            assert tx.iceberg.is_place_taken(an_entry("shop", "other", place=place))
-            assert not tx.iceberg.is_place_taken(replace(entry, place=place))
+        for location in ("/w/a/b", "/w/a/b/c", "/w/a"):
+            assert tx.tables.has_overlapping(location)
+            assert tx.iceberg.is_location_taken(an_entry("shop", "other", location=location))
+            assert not tx.iceberg.is_location_taken(replace(entry, location=location))
         assert not tx.tables.has_overlapping("/w/a/c")
 
 
 @pytest.mark.parametrize(
-    ("place", "is_taken"),
+    ("location", "is_taken"),
     [("/w/a/b", True), ("/w/a/b/c", True), ("/w/a", True), ("/w/a/c", False), ("/w/a/bc", False)],
 )
-def test_a_place_of_lance_is_taken(catalog: IcebergStore, place: str, is_taken: bool) -> None:
+def test_a_place_of_lance_is_taken(catalog: IcebergStore, location: str, is_taken: bool) -> None:
     with catalog.transaction() as tx:
         tx.tables.add(a_table("shop", "orders", location="/w/a/b"))
-        assert tx.iceberg.is_place_taken(an_entry("shop", "other", place=place)) is is_taken
+        assert tx.iceberg.is_location_taken(an_entry("shop", "other", location=location)) is is_taken
 
 
 @pytest.mark.parametrize(
-    ("place", "is_inside", "overlaps"),
+    ("location", "is_inside", "overlaps"),
     [
         ("/w/a/b", True, True),
         ("/w/a/b/c/d", True, True),
@@ -198,16 +198,16 @@ def test_a_place_of_lance_is_taken(catalog: IcebergStore, place: str, is_taken: 
     ],
 )
 def test_whose_place_it_is_is_known_without_writing(
-    catalog: IcebergStore, place: str, is_inside: bool, overlaps: bool
+    catalog: IcebergStore, location: str, is_inside: bool, overlaps: bool
 ) -> None:
-    own = an_entry("shop", "own", place="/w/own")
+    own = an_entry("shop", "own", location="/w/own")
     with catalog.transaction() as tx:
         tx.iceberg.add(own)
-        tx.iceberg.add(an_entry("shop", "entry", place="/w/entry"))
+        tx.iceberg.add(an_entry("shop", "entry", location="/w/entry"))
         tx.tables.add(a_table("shop", "orders", location="/w/a/b"))
     with catalog.reading() as tx:
-        assert tx.iceberg.is_in_another(place, own.entry_id) is is_inside
-        assert tx.iceberg.is_overlapping(replace(own, place=place)) is overlaps
+        assert tx.iceberg.is_in_another(location, own.entry_id) is is_inside
+        assert tx.iceberg.is_overlapping(replace(own, location=location)) is overlaps
 
 
 def test_of_a_lance_table_and_an_entry_that_take_one_place_at_once_one_sees_the_other(
@@ -220,8 +220,8 @@ def test_of_a_lance_table_and_an_entry_that_take_one_place_at_once_one_sees_the_
         return True
 
     def take_for_iceberg(tx: IcebergTransaction) -> bool:
-        entry = an_entry("iceberg", place="/w/place")
-        if tx.iceberg.is_place_taken(entry):
+        entry = an_entry("iceberg", location="/w/place")
+        if tx.iceberg.is_location_taken(entry):
             return False
         tx.iceberg.add(entry)
         return True

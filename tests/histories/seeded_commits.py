@@ -54,7 +54,7 @@ class Commits:
         self._http = self._open.enter_context(self._served())
         self.rival = self._open.enter_context(self._served())
         patch.setattr(outcomes, "PAUSES_SECONDS", (0.0, 0.0, 0.0))
-        patch.setattr(outcomes, "SETTLE_AFTER_SECONDS", 0.0)
+        patch.setattr(outcomes, "RESOLVE_AFTER_SECONDS", 0.0)
 
     def close(self) -> None:
         self._open.close()
@@ -89,7 +89,7 @@ class Commits:
 
     @contextmanager
     def rival_before_the_outcome_is_looked_at(self, path: str, body: Any) -> Iterator[None]:
-        find_out = outcomes._found_out
+        find_out = outcomes._resolve_outcome
         waiting = [path]
 
         def found_out(*arguments: Any) -> Any:
@@ -99,7 +99,7 @@ class Commits:
             return find_out(*arguments)
 
         with self._patch.context() as patch:
-            patch.setattr(outcomes, "_found_out", found_out)
+            patch.setattr(outcomes, "_resolve_outcome", found_out)
             yield
 
     @contextmanager
@@ -230,11 +230,11 @@ def a_lost_commit_counts_as_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_lost_commit_counts_as_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outcomes, "_has_happened", lambda *_: True)
+    patch.setattr(outcomes, "_is_committed", lambda *_: True)
 
 
 def a_lost_commit_is_sent_again_unseen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outcomes, "_has_happened", lambda *_: False)
+    patch.setattr(outcomes, "_is_committed", lambda *_: False)
 
 
 def a_refusal_by_its_own_effect_is_believed(patch: pytest.MonkeyPatch) -> None:
@@ -242,11 +242,11 @@ def a_refusal_by_its_own_effect_is_believed(patch: pytest.MonkeyPatch) -> None:
         with store.transaction() as tx:
             return work(tx)
 
-    patch.setattr(outcomes, "_found_out", found_out)
+    patch.setattr(outcomes, "_resolve_outcome", found_out)
 
 
 def unchanged_tables_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(commit_engine, "_is_still", lambda *_: True)
+    patch.setattr(commit_engine, "_is_unchanged", lambda *_: True)
 
 
 def a_lost_race_for_the_second_table_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def a_lost_race_for_the_second_table_is_ignored(patch: pytest.MonkeyPatch) -> No
         is_second, seen[:] = bool(seen) and seen[0] is tx, [tx]
         try:
             apply(tx, step)
-        except commit_engine._Overtaken:
+        except commit_engine._ConcurrentCommit:
             if not is_second:
                 raise
 
@@ -271,19 +271,19 @@ def a_lost_race_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def receipts_have_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
     def carry_out(call: Any, asked: Any, run: Any) -> Any:
-        answer = run(idempotency._keep_nothing)
+        answer = run(idempotency._record_nothing)
         call.operations.receipts.keep_alone(replace(asked, outcome=answer.to_bytes()))
         return answer
 
-    patch.setattr(idempotency, "_carry_out", carry_out)
+    patch.setattr(idempotency, "_run_once", carry_out)
 
 
 def every_unsettled_file_is_removed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outcomes, "have_happened", lambda *_: False)
+    patch.setattr(outcomes, "are_committed", lambda *_: False)
 
 
 def no_unsettled_file_is_removed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outcomes, "have_happened", lambda *_: None)
+    patch.setattr(outcomes, "are_committed", lambda *_: None)
 
 
 def a_state_that_others_followed_counts_as_gone(patch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def a_state_that_others_followed_counts_as_gone(patch: pytest.MonkeyPatch) -> No
         states = [(tx.iceberg.lock_state(after.entry_id), after) for _, after in changes]
         return all(state and state.metadata_location == after.metadata_location for state, after in states)
 
-    patch.setattr(outcomes, "have_happened", is_current)
+    patch.setattr(outcomes, "are_committed", is_current)
 
 
 BUGS: Final[Mapping[str, Plant]] = {

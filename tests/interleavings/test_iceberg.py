@@ -24,7 +24,7 @@ from tests.interleavings.iceberg_world import (
 )
 from tests.interleavings.scheduler import Exploration
 from tidemill.iceberg.operations import commit_engine, outcomes
-from tidemill.iceberg.operations.file_removal import FileRemoval
+from tidemill.iceberg.operations.file_removal import FileRemover
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 
 FAULTS: Final = (NO_FAULT, KILLED, ANSWER_LOST, STEP_FAILED, OUTAGE_AFTER, OUTAGE_BEFORE)
@@ -39,7 +39,7 @@ def lake(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iceberg
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "PAUSES_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(outcomes, "SETTLE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(outcomes, "RESOLVE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(commit_engine, "FIRST_PAUSE_SECONDS", 0.0)
 
 
@@ -106,13 +106,13 @@ def test_one_order_explains_what_two_clients_of_one_server_are_answered(
 
 
 def old_files_are_removed_unseen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FileRemoval, "remove_obsolete", FileRemoval.remove_all)
+    patch.setattr(FileRemover, "remove_obsolete", FileRemover.remove_all)
 
 
 def a_removed_file_is_looked_for_once(patch: pytest.MonkeyPatch) -> None:
     def load(self: Any, caller: Any, ident: Any) -> Any:
         entry = self._names.get(caller, ident)
-        self._check_there(entry)
+        self._check_file_exists(entry)
         return entry
 
     patch.setattr(IcebergTableOperations, "load", load)

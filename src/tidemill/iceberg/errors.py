@@ -1,4 +1,4 @@
-"""Refusals of Iceberg tables and views, in the words that Iceberg's clients know."""
+"""Errors of Iceberg tables and views; clients and test suites match on Iceberg's own messages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class IcebergViewNotFound(TidemillError):
 
 
 class NameTaken(TidemillError):
-    """Tables and views of both formats share one name space."""
+    """Tables and views of both formats share one set of names."""
 
     code = ErrorCode.TABLE_ALREADY_EXISTS
 
     def __init__(self, ident: TableIdent, wanted: EntryKind, holder: Holder) -> None:
-        same = (holder is Holder.ICEBERG_VIEW) is (wanted is EntryKind.VIEW)
+        is_same_kind = (holder is Holder.ICEBERG_VIEW) is (wanted is EntryKind.VIEW)
         noun = "View" if holder is Holder.ICEBERG_VIEW else "Table"
         note = " (a Lance table)" if holder is Holder.LANCE else ""
-        super().__init__(f"{noun} {'' if same else 'with same name '}already exists: {ident}{note}")
+        super().__init__(f"{noun} {'' if is_same_kind else 'with same name '}already exists: {ident}{note}")
         self.holder = holder
 
 
@@ -43,7 +43,7 @@ class RenameTargetTaken(TidemillError):
 
 
 class InvalidMetadata(TidemillError):
-    """What was asked for would not be a table or view; the message is Iceberg's where it has one."""
+    """The result would not be a valid table or view; uses Iceberg's own message where there is one."""
 
     code = ErrorCode.INVALID_METADATA
 
@@ -56,7 +56,7 @@ class RequirementFailed(TidemillError):
 
 
 class CommitConflict(TidemillError):
-    """The state it was made for is no longer the state there is; a client may look again and retry."""
+    """The commit was made for a state that is no longer current; the client may reload and retry."""
 
     code = ErrorCode.CONCURRENT_MODIFICATION
 

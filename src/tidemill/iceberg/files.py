@@ -1,4 +1,8 @@
-"""Metadata files of Iceberg tables and views, in the warehouse and where else tables may lie."""
+"""Reads and writes the metadata files of Iceberg tables and views.
+
+Files lie in the warehouse or in other allowed locations; everything else is refused. Locations are accepted
+and returned in the client's spelling. `resolve` gives the normalized form, in which overlaps are detected.
+"""
 
 from __future__ import annotations
 
@@ -22,54 +26,57 @@ from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
 from tidemill.iceberg.model.entries import Document, EntryKind
 
 METADATA_PATH: Final = "write.metadata.path"
-CODEC: Final = "write.metadata.compression-codec"
+COMPRESSION_CODEC: Final = "write.metadata.compression-codec"
 DEFAULT_CODECS: Final = {EntryKind.TABLE: "none", EntryKind.VIEW: "gzip"}
-# Readers of other makers tell by the name whether a file is compressed.
-ENDINGS: Final = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
-NUMBER: Final = re.compile(r"([0-9]{1,9})-")
-# To some clients tmp in file://tmp/x is a host, to others a directory.
-HOST: Final = re.compile(r"file://(?!/|localhost/)")
+# Other readers tell by the file name whether a file is compressed.
+FILE_SUFFIXES: Final = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
+FILE_NUMBER: Final = re.compile(r"([0-9]{1,9})-")
+# Clients disagree whether tmp in file://tmp/x is a host or a directory.
+FILE_URI_WITH_HOST: Final = re.compile(r"file://(?!/|localhost/)")
 GZIP_MAGIC: Final = b"\x1f\x8b"
 COMPRESSION_LEVEL: Final = 6
 MAX_METADATA_BYTES: Final = 128 * 2**20
-UNUSABLE: Final = frozenset(
+UNUSABLE_LOCATION_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 )
-DIRECTORIES: Final = ("metadata", "data")
+SUBDIRECTORIES: Final = ("metadata", "data")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenMetadata:
-    """A new file, and the JSON in it before any compression."""
+    """The location of a new file, and its JSON before compression."""
 
     location: str
     data: bytes
 
 
 class MetadataFiles:
-    """Locations are taken and given in the client's spelling; none outside the allowed places is touched."""
+    """Takes and returns locations in the client's spelling; touches nothing outside the allowed ones."""
 
     def __init__(self, files: TableFiles) -> None:
         self._files = files
 
     def write(self, metadata: Document, kind: EntryKind, previous: str | None) -> WrittenMetadata:
-        """Writes it under a name of its own; `previous` is the file that it follows."""
+        """Writes a new file with a unique name; `previous` is the file of the state before."""
         properties = metadata.get("properties") or {}
-        codec = _codec(properties.get(CODEC, DEFAULT_CODECS[kind]))
-        location = f"{_directory(metadata)}/{_number_after(previous):05d}-{uuid4()}{ENDINGS[codec]}"
-        data = _encoded(metadata)
+        codec = _codec(properties.get(COMPRESSION_CODEC, DEFAULT_CODECS[kind]))
+        location = f"{_directory(metadata)}/{_next_file_number(previous):05d}-{uuid4()}{FILE_SUFFIXES[codec]}"
+        data = _as_json(metadata)
         stored = data if codec == "none" else gzip.compress(data, COMPRESSION_LEVEL, mtime=0)
         key = self._key(location)
-        with _usable(location):
+        with _translated_os_errors(location):
             self._files.write(key, stored)
         return WrittenMetadata(location, data)
 
     def directory_of(self, metadata: Document) -> str:
-        """The place of the directory that its files are written to."""
+        """The directory for the entry's metadata files, normalized."""
         return self.resolve(_directory(metadata))
 
     def read(self, location: str) -> bytes:
-        """The JSON object in a file, compressed or not; raises MetadataFileNotFound, InvalidMetadata."""
+        """The JSON object in a file, decompressed.
+
+        Raises MetadataFileNotFound, InvalidMetadata, PayloadTooLarge.
+        """
         key = self._key(location)
         size = self._files.size_of(key)
         if size is None:
@@ -83,37 +90,37 @@ class MetadataFiles:
         _check_object(data, location)
         return data
 
-    def is_there(self, location: str) -> bool:
+    def exists(self, location: str) -> bool:
         return self._files.size_of(self._key(location)) is not None
 
     def check_reachable(self) -> None:
-        """Raises Unavailable when the warehouse is away as a whole, and not just a file."""
+        """Raises Unavailable if the whole warehouse is unreachable, rather than one file missing."""
         self._files.check_reachable()
 
     def remove(self, location: str) -> None:
-        """Missing is fine, and a directory is not a file."""
+        """Ignores missing files and directories."""
         key = self._key(location)
         with suppress(IsADirectoryError, NotADirectoryError):
             self._files.remove(key)
 
     def resolve(self, location: str) -> str:
-        """The one way to write this location; raises InvalidInput when nothing of ours may lie there."""
-        place = _settled(location)
-        with _usable(location):
-            is_inside = self._files.is_inside(place)
+        """The location in normalized form; raises InvalidInput if it is outside the allowed locations."""
+        normalized = _normalized(location)
+        with _translated_os_errors(location):
+            is_inside = self._files.is_inside(normalized)
         if not is_inside:
             raise InvalidInput(
-                "location", f"{location:.200} is outside the warehouse and the other places that are allowed"
+                "location", f"{location:.200} is outside the warehouse and the other allowed locations"
             )
-        return place
+        return normalized
 
     def make_directories(self, location: str) -> None:
-        """There are clients that write data and metadata only where directories for them exist."""
+        """Creates the data and metadata directories: some clients only write into existing ones."""
         self.resolve(location)
-        for name in DIRECTORIES:
+        for name in SUBDIRECTORIES:
             directory = f"{location.rstrip('/')}/{name}"
             key = self._key(directory)
-            with _usable(directory):
+            with _translated_os_errors(directory):
                 self._files.make_directory(key)
 
     def _key(self, location: str) -> str:
@@ -126,48 +133,48 @@ def _directory(metadata: Document) -> str:
     return directory.rstrip("/")
 
 
-def _settled(location: str) -> str:
+def _normalized(location: str) -> str:
     local, uri = LOCAL_URI.fullmatch(location), URI.fullmatch(location)
     if local is None and uri is None and not location.startswith("/"):
-        raise InvalidInput(
-            "location", f"{location!r:.200} is relative; it has to be absolute: a path from / on, or a URI"
-        )
-    place = settled_location(location, "")
+        raise InvalidInput("location", f"{location!r:.200} is relative; it must be an absolute path or a URI")
+    normalized = settled_location(location, "")
     if local is not None:
-        # Clients of Iceberg take a percent sign for itself, in a URI too.
-        place = settled_location(local[1], "")
-    if place.startswith("file:") or HOST.match(location) is not None:
-        raise InvalidInput("location", f"{location:.200} names a host; it has to be file:///path")
-    if local is None and uri is not None and uri[2].rstrip("/") != place.partition("://")[2]:
-        # Object stores take a//b and a/b for two things, and clients would look for the first.
+        # Iceberg clients take a percent sign literally, even in a URI.
+        normalized = settled_location(local[1], "")
+    if normalized.startswith("file:") or FILE_URI_WITH_HOST.match(location) is not None:
+        raise InvalidInput("location", f"{location:.200} names a host; it must be file:///path")
+    if local is None and uri is not None and uri[2].rstrip("/") != normalized.partition("://")[2]:
+        # In object stores a//b and a/b are different keys, and clients would look for the first.
         raise InvalidInput("location", f"{location:.200} has an empty name between slashes")
-    return place
+    return normalized
 
 
 @contextmanager
-def _usable(location: str) -> Iterator[None]:
-    """Nothing was done yet: what another location would solve is the caller's mistake."""
+def _translated_os_errors(location: str) -> Iterator[None]:
+    """Raises InvalidInput for errors that another location would avoid, Unavailable for all others."""
     try:
         yield
     except OSError as error:
         problem = f"{location:.200} cannot be used: {error.strerror}"
-        if error.errno in UNUSABLE:
+        if error.errno in UNUSABLE_LOCATION_ERRORS:
             raise InvalidInput("location", problem) from error
         raise Unavailable(problem) from error
 
 
 def _codec(name: str) -> str:
-    if name.lower() not in ENDINGS:
-        raise InvalidMetadata(f"Invalid codec name: {name:.100}; {CODEC} is one of {', '.join(ENDINGS)}")
+    if name.lower() not in FILE_SUFFIXES:
+        raise InvalidMetadata(
+            f"Invalid codec name: {name:.100}; {COMPRESSION_CODEC} is one of {', '.join(FILE_SUFFIXES)}"
+        )
     return name.lower()
 
 
-def _number_after(previous: str | None) -> int:
-    found = NUMBER.match((previous or "").rpartition("/")[2])
+def _next_file_number(previous: str | None) -> int:
+    found = FILE_NUMBER.match((previous or "").rpartition("/")[2])
     return 0 if found is None else int(found[1]) + 1
 
 
-def _encoded(metadata: Document) -> bytes:
+def _as_json(metadata: Document) -> bytes:
     try:
         return orjson.dumps(metadata)
     except orjson.JSONEncodeError as error:
@@ -175,7 +182,7 @@ def _encoded(metadata: Document) -> bytes:
 
 
 def _decompressed(stored: bytes, location: str) -> bytes:
-    """By content, because there are files whose names say otherwise."""
+    """Detects compression by content, because file names can be wrong."""
     if not stored.startswith(GZIP_MAGIC):
         return stored
     try:

@@ -1,4 +1,4 @@
-"""What Iceberg tables and views need from the catalog database."""
+"""Ports to the catalog database for Iceberg tables and views."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ Result_contra = TypeVar("Result_contra", contravariant=True)
 
 
 class IcebergRepository(Protocol):
-    """Tables and views of Iceberg; their names are rows beside those of Lance tables."""
+    """Iceberg tables and views; their names are rows in the same database table as Lance names."""
 
     def add(self, entry: Entry) -> None:
-        """Raises NameTaken; NamespaceNotFound when its namespace is missing."""
+        """Raises NameTaken, and NamespaceNotFound if its namespace does not exist."""
 
     def find(self, ident: TableIdent, kind: EntryKind) -> Entry | None: ...
 
     def lock(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
-        """Finds it, and holds back whoever wants to change it until the transaction ends."""
+        """Finds the entry and locks it until the transaction ends; other writers wait."""
 
     def lock_state(self, entry_id: UUID) -> EntryState | None:
-        """The same for what has this id, whatever its name is by now."""
+        """Like `lock`, but by id, whatever the entry's current name is."""
 
     def lock_all(self, entry_ids: Collection[UUID]) -> None:
-        """For a transaction over several: locks them in the order that all transactions keep."""
+        """Locks several entries in the order that all transactions use, which avoids deadlocks."""
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool: ...
 
     def find_holder(self, ident: TableIdent) -> Holder | None:
-        """What has the name, whichever format it is of."""
+        """What holds the name, of either format."""
 
     def list_names(self, path: NamespacePath, kind: EntryKind, page: Page) -> Sequence[str]:
-        """Directly in the namespace, sorted; raises NamespaceNotFound."""
+        """Names directly in the namespace, sorted. Raises NamespaceNotFound."""
 
     def swap(self, before: Entry, after: Entry) -> bool:
-        """Puts the state after in the place of the state before; False, and nothing done, if that is gone."""
+        """Replaces the state `before` by `after`; False, without a change, if `before` is not current."""
 
     def rename(self, entry: Entry, ident: TableIdent) -> bool:
-        """Moves the name alone; raises RenameTargetTaken, NamespaceNotFound; False if it is gone."""
+        """Changes only the name; False if the entry is gone. Raises RenameTargetTaken, NamespaceNotFound."""
 
     def remove(self, entry_id: UUID) -> None: ...
 
-    def is_place_taken(self, entry: Entry) -> bool:
-        """Whether its place is, contains or lies in that of something else; holds for the transaction."""
+    def is_location_taken(self, entry: Entry) -> bool:
+        """Whether its location overlaps that of another entry; the answer holds for the transaction."""
 
     def is_overlapping(self, entry: Entry) -> bool:
-        """The same as of now; nobody is held back."""
+        """Like `is_location_taken`, but locks nothing, so the answer may be outdated at once."""
 
-    def is_in_another(self, place: str, entry_id: UUID) -> bool:
-        """Whether the place is, or lies in, that of something else as of now, of Iceberg or Lance."""
+    def is_in_another(self, location: str, entry_id: UUID) -> bool:
+        """Whether the location is, or lies inside, that of another entry of either format; locks nothing."""
 
 
 class PurgeQueue(Protocol):
-    """Tables whose files are to be removed; a row stays until they are."""
+    """Dropped tables whose files must be removed; a row stays until they are gone."""
 
     def add(self, entry: Entry) -> None: ...
 
@@ -79,11 +79,11 @@ class IcebergStore(Protocol):
     def transaction(self) -> AbstractContextManager[IcebergTransaction]: ...
 
     def reading(self) -> AbstractContextManager[IcebergTransaction]:
-        """For what only reads: every statement sees all that was committed before it; none can write."""
+        """A read-only transaction; each statement sees everything committed before it."""
 
 
 OnCommit: TypeAlias = Callable[[CatalogTransaction, Result_contra], None]
-"""Work that has to happen in the very transaction of a mutation, before anything else in it; gets its result.
+"""Runs first in the transaction of a mutation and gets its result; stores the response for a retry.
 
-It raises ReceiptExists when the request was carried out already; the mutation is then undone.
+Raises ReceiptExists when the same request was already executed; the transaction then rolls back.
 """

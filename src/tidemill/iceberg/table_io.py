@@ -1,4 +1,4 @@
-"""pyiceberg's way to files, led through the storage of the catalog: nothing outside it can be opened."""
+"""A FileIO for pyiceberg on the catalog's storage: it opens only files in allowed locations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 
 
-def literal_place(location: str) -> str:
-    """Clients write a percent sign in the name of a file as it is, in a URI too."""
+def literal_location(location: str) -> str:
+    """Normalizes the location of a file; clients write percent signs literally, even in URIs."""
     local = LOCAL_URI.fullmatch(location)
     return settled_location(location if local is None else local[1], "")
 
 
-class StoredFile(InputFile):
+class CatalogInputFile(InputFile):
     def __init__(self, location: str, files: TableFiles) -> None:
         super().__init__(location)
         self._files = files
-        self._key = files.key_of_file(literal_place(location))
+        self._key = files.key_of_file(literal_location(location))
 
     def __len__(self) -> int:
         size = self._files.size_of(self._key)
@@ -39,27 +39,30 @@ class StoredFile(InputFile):
         return io.BytesIO(self._files.read(self._key))
 
 
-class StoredFiles(FileIO):
-    """For reading manifests and taking files away; tables are written by clients.
+class CatalogFileIO(FileIO):
+    """Reads manifests and deletes files; clients write tables, so it writes nothing.
 
-    Nothing is read from a directory that is somebody else's.
+    `is_foreign` tells whether a directory belongs to another table or view; nothing is read from those.
     """
 
     def __init__(
-        self, files: TableFiles, is_anothers: Callable[[str], bool] = lambda directory: False, **more: Any
+        self,
+        files: TableFiles,
+        is_foreign: Callable[[str], bool] = lambda directory: False,
+        **properties: Any,
     ) -> None:
-        super().__init__(more)
+        super().__init__(properties)
         self._files = files
-        self._is_anothers = lru_cache(maxsize=None)(is_anothers)
+        self._is_foreign = lru_cache(maxsize=None)(is_foreign)
 
     def new_input(self, location: str) -> InputFile:
-        if self._is_anothers(literal_place(location).rpartition("/")[0]):
+        if self._is_foreign(literal_location(location).rpartition("/")[0]):
             raise InvalidInput("location", f"{location:.200} is in another table or view")
-        return StoredFile(location, self._files)
+        return CatalogInputFile(location, self._files)
 
     def new_output(self, location: str) -> OutputFile:
-        raise Unsupported(f"{location} is not written by the catalog")
+        raise Unsupported(f"{location} cannot be written: the catalog writes no table files")
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        place = location if isinstance(location, str) else location.location
-        self._files.remove(self._files.key_of_file(literal_place(place)))
+        path = location if isinstance(location, str) else location.location
+        self._files.remove(self._files.key_of_file(literal_location(path)))

@@ -11,7 +11,7 @@ from tidemill.catalog.signing_ports import RequestSigner
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.operations.access import IcebergAccess
 from tidemill.iceberg.operations.commit_engine import Committer
-from tidemill.iceberg.operations.locations import EntryPlaces
+from tidemill.iceberg.operations.locations import EntryLocations
 from tidemill.iceberg.operations.purges import Purger
 from tidemill.iceberg.operations.signing import RequestSigning
 from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
@@ -19,18 +19,18 @@ from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.iceberg.reachable_files import ManifestReachableFiles
-from tidemill.iceberg.table_io import StoredFiles
+from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore
 
 
-def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> StoredFiles:
-    def is_anothers(directory: str) -> bool:
+def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> CatalogFileIO:
+    def is_foreign(directory: str) -> bool:
         with store.reading() as tx:
             return tx.iceberg.is_in_another(directory, table_id)
 
-    return StoredFiles(files, is_anothers)
+    return CatalogFileIO(files, is_foreign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,21 @@ def build_iceberg(
     store: SqlStore, files: Warehouse, authorizer: Authorizer, signer: RequestSigner | None
 ) -> IcebergOperations:
     metadata = MetadataFiles(files)
-    places, committer = EntryPlaces(files, metadata), Committer(store, metadata)
+    locations, committer = EntryLocations(files, metadata), Committer(store, metadata)
     tables = IcebergTableOperations(
         store,
         authorizer,
         metadata,
-        places,
+        locations,
         committer,
         build_purger(store, files),
-        looks_for_files=isinstance(files, LocalTableFiles),
+        checks_files=isinstance(files, LocalTableFiles),
     )
     return IcebergOperations(
         tables=tables,
-        commits=IcebergCommitOperations(store, authorizer, places, committer),
-        views=IcebergViewOperations(store, authorizer, metadata, places, committer),
-        access=IcebergAccess(store, authorizer, files, places),
+        commits=IcebergCommitOperations(store, authorizer, locations, committer),
+        views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
+        access=IcebergAccess(store, authorizer, files, locations),
         signing=RequestSigning(authorizer, tables, signer),
         planner=ScanPlanner(partial(_files_of, store, files)),
     )

@@ -61,7 +61,7 @@ class SqlIcebergRepository:
             "table_id": entry.entry_id,
             "namespace_id": get_namespace_id(self._connection, entry.ident.namespace),
             "name": entry.ident.name,
-            "location": entry.place,
+            "location": entry.location,
             "kind": entry.kind.value,
             "properties": {},
         }
@@ -127,7 +127,7 @@ class SqlIcebergRepository:
         return [row.name for row in rows]
 
     def swap(self, before: Entry, after: Entry) -> bool:
-        moves = after.place != before.place
+        moves = after.location != before.location
         named = tables.c.table_id == before.entry_id
         if moves:
             # Before its state, as removing locks them.
@@ -140,7 +140,7 @@ class SqlIcebergRepository:
         }
         is_done = SWAP.change(self._connection, values) > 0
         if moves and is_done:
-            self._connection.execute(update(tables).where(named).values(location=after.place))
+            self._connection.execute(update(tables).where(named).values(location=after.location))
         return is_done
 
     def rename(self, entry: Entry, ident: TableIdent) -> bool:
@@ -167,15 +167,15 @@ class SqlIcebergRepository:
     def remove(self, entry_id: UUID) -> None:
         self._connection.execute(delete(tables).where(tables.c.table_id == entry_id, ~IS_LANCE))
 
-    def is_place_taken(self, entry: Entry) -> bool:
-        return is_place_taken(self._connection, entry.place, tables.c.table_id != entry.entry_id)
+    def is_location_taken(self, entry: Entry) -> bool:
+        return is_place_taken(self._connection, entry.location, tables.c.table_id != entry.entry_id)
 
     def is_overlapping(self, entry: Entry) -> bool:
-        return has_overlap(self._connection, entry.place, tables.c.table_id != entry.entry_id)
+        return has_overlap(self._connection, entry.location, tables.c.table_id != entry.entry_id)
 
-    def is_in_another(self, place: str, entry_id: UUID) -> bool:
+    def is_in_another(self, location: str, entry_id: UUID) -> bool:
         query = select(tables.c.table_id).where(
-            tables.c.location.in_([place, *locations_above(place)]), tables.c.table_id != entry_id
+            tables.c.location.in_([location, *locations_above(location)]), tables.c.table_id != entry_id
         )
         return self._connection.execute(query.limit(1)).first() is not None
 
@@ -236,7 +236,7 @@ def _entry(row: Row[Any], ident: TableIdent, kind: EntryKind) -> Entry:
         entry_id=row.table_id,
         ident=ident,
         kind=kind,
-        place=row.location,
+        location=row.location,
         metadata_location=row.metadata_location,
         metadata=row.metadata,
     )

@@ -21,7 +21,7 @@ class SqlPurgeQueue:
         row = {
             "entry_id": entry.entry_id,
             "levels": list(entry.ident.levels),
-            "place": entry.place,
+            "place": entry.location,
             "metadata_location": entry.metadata_location,
             "metadata": entry.metadata,
             "requested_at": DatabaseTime(),
@@ -40,7 +40,7 @@ class SqlPurgeQueue:
                 entry_id=row.entry_id,
                 ident=_ident(row.levels),
                 kind=EntryKind.TABLE,
-                place=row.place,
+                location=row.place,
                 metadata_location=row.metadata_location,
                 metadata=row.metadata,
             )

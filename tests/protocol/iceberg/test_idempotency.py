@@ -234,7 +234,7 @@ def test_with_and_without_the_prefix_a_request_is_the_same(furnished: Space) -> 
 def test_a_key_of_another_form_stops_the_request(furnished: Space, operation: str) -> None:
     sent = MUTATIONS[operation](furnished)
     answer = sent.by(furnished.http, "017f22e2-79b0-4cc3-98c4-dc0c0c07398f")
-    check_error(answer, 400, "BadRequestException", "Idempotency-Key: has to be a UUID of version 7")
+    check_error(answer, 400, "BadRequestException", "Idempotency-Key: must be a UUID of version 7")
     assert sent.by(furnished.http, new_key()).status_code in (200, 204)
 
 
@@ -247,7 +247,7 @@ def test_planning_takes_no_key_of_another_form(furnished: Space, action: str) ->
 def test_two_keys_stop_the_request(furnished: Space) -> None:
     headers = [("Idempotency-Key", new_key()), ("Idempotency-Key", new_key())]
     answer = furnished.http.delete(furnished.view(), headers=headers)
-    check_error(answer, 400, "BadRequestException", "Idempotency-Key: is there 2 times")
+    check_error(answer, 400, "BadRequestException", "Idempotency-Key: is given 2 times")
     assert furnished.names("views") == ["v"]
 
 

@@ -15,7 +15,7 @@ from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.operations import outcomes
-from tidemill.iceberg.operations.commit_engine import Committer, Step
+from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
 from tidemill.store.unit_of_work import SqlTransaction
@@ -29,10 +29,10 @@ class Stuck(LocalTableFiles):
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> Step:
-    place = str(tmp_path / "warehouse/t")
-    entry = Entry(UUID(int=1), IDENT, EntryKind.TABLE, place, "", b"")
-    return Step(None, entry, {"location": place}, obsolete=[f"{place}/metadata/old.json"])
+def change(tmp_path: Path) -> PlannedChange:
+    location = str(tmp_path / "warehouse/t")
+    entry = Entry(UUID(int=1), IDENT, EntryKind.TABLE, location, "", b"")
+    return PlannedChange(None, entry, {"location": location}, obsolete=[f"{location}/metadata/old.json"])
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def committer(tmp_path: Path) -> Committer:
     return Committer(open_store("sqlite://"), MetadataFiles(Stuck(tmp_path / "warehouse")))
 
 
-def test_a_commit_is_done_even_if_old_files_stay(committer: Committer, step: Step) -> None:
-    [made] = committer.commit([IDENT], lambda: [step], lambda *_: None)
+def test_a_commit_is_done_even_if_old_files_stay(committer: Committer, change: PlannedChange) -> None:
+    [made] = committer.commit([IDENT], lambda: [change], lambda *_: None)
     assert Path(made.metadata_location).exists()
 
 
-def test_a_refusal_is_told_even_if_new_files_stay(committer: Committer, step: Step) -> None:
+def test_a_refusal_is_told_even_if_new_files_stay(committer: Committer, change: PlannedChange) -> None:
     def refuse(*_: object) -> None:
         raise InvalidInput("this", "is wrong")
 
     with pytest.raises(InvalidInput, match="is wrong"):
-        committer.commit([IDENT], lambda: [step], refuse)
+        committer.commit([IDENT], lambda: [change], refuse)
 
 
 class Lost:
@@ -72,21 +72,21 @@ class Lost:
 
 
 def test_an_unknown_outcome_keeps_the_new_file(
-    tmp_path: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, change: PlannedChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcomes, "PAUSES_SECONDS", (0.0,))
     committer = Committer(Lost(), MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
     with pytest.raises(CommitStateUnknown):
-        committer.commit([IDENT], lambda: [step], lambda *_: None)
+        committer.commit([IDENT], lambda: [change], lambda *_: None)
     assert len(list(tmp_path.rglob("*.metadata.json"))) == 1
 
 
-def test_a_commit_that_did_not_happen_leaves_no_file(tmp_path: Path, step: Step) -> None:
+def test_a_commit_that_did_not_happen_leaves_no_file(tmp_path: Path, change: PlannedChange) -> None:
     store = Lost()
     store.is_away = True
     committer = Committer(store, MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
     with pytest.raises(Unavailable):
-        committer.commit([IDENT], lambda: [step], lambda *_: None)
+        committer.commit([IDENT], lambda: [change], lambda *_: None)
     assert list(tmp_path.rglob("*.metadata.json")) == []
 
 
@@ -95,14 +95,14 @@ def test_asking_for_an_outcome_takes_two_seconds_at_most() -> None:
 
 
 def test_only_so_many_unknown_commits_are_remembered(
-    tmp_path: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, change: PlannedChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcomes, "MAX_UNSETTLED", 1)
-    monkeypatch.setattr(outcomes, "SETTLE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(outcomes, "MAX_IN_DOUBT", 1)
+    monkeypatch.setattr(outcomes, "RESOLVE_AFTER_SECONDS", 0.0)
     files = LocalTableFiles(tmp_path)
-    unsettled = outcomes.UnsettledCommits(open_store("sqlite://"), MetadataFiles(files))
+    unsettled = outcomes.InDoubtCommits(open_store("sqlite://"), MetadataFiles(files))
     for name in ("first", "second"):
         (tmp_path / name).touch()
-        unsettled.add([(None, step.after)], [str(tmp_path / name)])
-    unsettled.settle()
+        unsettled.add([(None, change.after)], [str(tmp_path / name)])
+    unsettled.resolve()
     assert [file.name for file in tmp_path.iterdir()] == ["first"]

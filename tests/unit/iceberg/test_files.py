@@ -56,7 +56,7 @@ def test_what_was_written_is_read(files: MetadataFiles, warehouse: Path) -> None
     written = files.write(given, EntryKind.TABLE, None)
     assert orjson.loads(written.data) == given
     assert files.read(written.location) == written.data
-    assert files.is_there(written.location)
+    assert files.exists(written.location)
 
 
 def test_metadata_of_tables_is_plain_and_that_of_views_compressed(
@@ -129,7 +129,7 @@ def test_the_spelling_of_a_location_is_kept(
 def test_a_percent_sign_is_one_as_it_is_to_clients(files: MetadataFiles, warehouse: Path) -> None:
     written = files.write(metadata(f"file://{warehouse}/my%20t"), EntryKind.TABLE, None)
     assert (warehouse / "my%20t" / "metadata" / name_of(written.location)).exists()
-    assert files.is_there(written.location)
+    assert files.exists(written.location)
 
 
 def test_compression_is_told_by_the_content(files: MetadataFiles, warehouse: Path) -> None:
@@ -167,13 +167,13 @@ def test_what_is_not_there_is_not_found(files: MetadataFiles, warehouse: Path) -
     for name in ("none", "none/none", "directory"):
         with pytest.raises(MetadataFileNotFound, match=f"^Failed to open input stream for file: {warehouse}"):
             files.read(f"{warehouse}/{name}")
-    assert not files.is_there(f"{warehouse}/none")
+    assert not files.exists(f"{warehouse}/none")
 
 
 def test_a_file_is_removed_once_and_a_directory_never(files: MetadataFiles, warehouse: Path) -> None:
     written = files.write(metadata(warehouse / "t"), EntryKind.TABLE, None)
     files.remove(written.location)
-    assert not files.is_there(written.location)
+    assert not files.exists(written.location)
     files.remove(written.location)
     files.remove(f"{warehouse}/t")
     assert (warehouse / "t").is_dir()
@@ -182,7 +182,7 @@ def test_a_file_is_removed_once_and_a_directory_never(files: MetadataFiles, ware
 @pytest.mark.parametrize("location", ["sales/t", "t", "./t", "file:t", "t:/x", ""])
 def test_a_location_has_to_be_absolute(files: MetadataFiles, objects: MetadataFiles, location: str) -> None:
     for each in (files, objects):
-        with pytest.raises(InvalidInput, match=r"^location: .* has to be absolute"):
+        with pytest.raises(InvalidInput, match=r"^location: .* must be an absolute path"):
             each.resolve(location)
 
 
@@ -206,7 +206,7 @@ def test_nothing_outside_is_touched(files: MetadataFiles, tmp_path: Path, locati
     (outside / "t").write_bytes(b"{}")
     (tmp_path / "warehouse" / "link").symlink_to(outside)
     place = location.format(root=tmp_path, root_without_slash=str(tmp_path)[1:])
-    for act in (files.resolve, files.read, files.is_there, files.remove, files.make_directories):
+    for act in (files.resolve, files.read, files.exists, files.remove, files.make_directories):
         with pytest.raises(InvalidInput, match=r"^location: "):
             act(place)
     assert (outside / "t").read_bytes() == b"{}"

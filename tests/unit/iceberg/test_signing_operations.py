@@ -55,5 +55,5 @@ def test_readers_have_nothing_else_signed(method: str) -> None:
 
 
 def test_without_a_signer_nothing_is_signed() -> None:
-    with pytest.raises(Unsupported, match="Requests are not signed here"):
+    with pytest.raises(Unsupported, match="Remote signing is not available"):
         sign("GET", None)

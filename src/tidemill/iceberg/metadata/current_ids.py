@@ -1,4 +1,4 @@
-"""Of its schemas, partition specs and sort orders a table uses one each: the updates that choose it."""
+"""Sets the current schema, the default partition spec and the default sort order of a table."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ LAST_ADDED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Where those there are to choose from stand in a document, and which is chosen."""
+class CurrentId:
+    """Keys of the list, of the ids in it, and of the current id; `noun` and `role` are for messages."""
 
     noun: str
     role: str
-    listed: str
+    list_key: str
     id_key: str
-    chosen: str
+    current_key: str
 
 
-SCHEMA: Final = Choice("schema", "current", "schemas", "schema-id", "current-schema-id")
-SPEC: Final = Choice("spec", "default", "partition-specs", "spec-id", "default-spec-id")
-ORDER: Final = Choice("sort order", "default", "sort-orders", "order-id", "default-sort-order-id")
+SCHEMA: Final = CurrentId("schema", "current", "schemas", "schema-id", "current-schema-id")
+SPEC: Final = CurrentId("spec", "default", "partition-specs", "spec-id", "default-spec-id")
+ORDER: Final = CurrentId("sort order", "default", "sort-orders", "order-id", "default-sort-order-id")
 
 
-def choose(builder: TableBuilder, choice: Choice, wanted: int, last_added: int | None) -> None:
+def set_current_id(builder: TableBuilder, current: CurrentId, wanted: int, last_added: int | None) -> None:
     if wanted == LAST_ADDED:
         if last_added is None:
-            raise InvalidMetadata(f"Cannot set last added {choice.noun}: no {choice.noun} has been added")
+            raise InvalidMetadata(f"Cannot set last added {current.noun}: no {current.noun} has been added")
         wanted = last_added
-    if find_by_id(builder.document[choice.listed], choice.id_key, wanted) is None:
-        raise InvalidMetadata(f"Cannot set {choice.role} {choice.noun} to unknown {choice.noun}: {wanted}")
-    if wanted != builder.document[choice.chosen]:
-        builder.put(choice.chosen, wanted)
-        builder.has_new_shape = True
+    if find_by_id(builder.document[current.list_key], current.id_key, wanted) is None:
+        raise InvalidMetadata(f"Cannot set {current.role} {current.noun} to unknown {current.noun}: {wanted}")
+    if wanted != builder.document[current.current_key]:
+        builder.put(current.current_key, wanted)
+        builder.has_new_current_ids = True

@@ -1,4 +1,4 @@
-"""Default values of columns: readers refuse a whole schema for one that is not a value of its type."""
+"""Checks default values of columns: readers reject a whole schema for one default of the wrong type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.json_fields import shown
+from tidemill.iceberg.metadata.json_fields import abbreviated
 
 DEFAULTS: Final = ("initial-default", "write-default")
 
@@ -24,15 +24,16 @@ _HEX: Final = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 def check_default(kind: Any, family: str | None, value: Any, where: str) -> None:
-    """`kind` is a type as it is in JSON, `family` its name without parameters, None for nested types."""
+    """`kind` is the type as in JSON, `family` its name without parameters, or None for nested types."""
     if value is None:
         return
     if family not in _CHECKS:
         raise InvalidMetadata(
-            f"Invalid default value for {family or 'nested type'}: {where}: {shown(value)} (must be null)"
+            f"Invalid default value for {family or 'nested type'}: {where}: "
+            f"{abbreviated(value)} (must be null)"
         )
     if not _CHECKS[family](value, kind):
-        raise InvalidMetadata(f"Cannot parse default as a {kind} value: {where}: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse default as a {kind} value: {where}: {abbreviated(value)}")
 
 
 def _is_boolean(value: Any, _: str) -> bool:
@@ -40,12 +41,12 @@ def _is_boolean(value: Any, _: str) -> bool:
 
 
 def _is_integer(limit: int) -> Callable[[Any, str], bool]:
-    # To Python, True is an integer.
+    # In Python, True is an integer.
     return lambda value, _: type(value) is int and -limit <= value < limit
 
 
 def _is_float(value: Any, _: str) -> bool:
-    """5 is none: Iceberg's library reads 5.0 alone."""
+    """5 is not a float: Iceberg's library accepts only 5.0."""
     return isinstance(value, float)
 
 
@@ -54,8 +55,8 @@ def _is_string(value: Any, _: str) -> bool:
 
 
 def _is_decimal(value: Any, kind: str) -> bool:
-    """With as many digits behind the point as the type has."""
-    # Python's own parser would take 1_000 and spaces.
+    """The number of digits after the point must equal the scale of the type."""
+    # Python's own parser would accept 1_000 and spaces.
     if not isinstance(value, str) or _NUMBER.fullmatch(value) is None:
         return False
     scale = int(kind.rpartition(",")[2].strip(" )"))
@@ -76,12 +77,14 @@ def _is_fixed(value: Any, kind: str) -> bool:
 
 
 def _is_date(value: Any, _: str) -> bool:
-    return isinstance(value, str) and _DATE.fullmatch(value) is not None and _exists(f"{value}T00:00")
+    return (
+        isinstance(value, str) and _DATE.fullmatch(value) is not None and _is_valid_moment(f"{value}T00:00")
+    )
 
 
 def _is_time(value: Any, _: str) -> bool:
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
-    return match is not None and _exists(f"2000-01-01T{match[1]}")
+    return match is not None and _is_valid_moment(f"2000-01-01T{match[1]}")
 
 
 def _is_timestamp(value: Any, _: str) -> bool:
@@ -90,12 +93,12 @@ def _is_timestamp(value: Any, _: str) -> bool:
 
 
 def _is_timestamptz(value: Any, kind: str) -> bool:
-    """Only of the zone that values are stored in."""
+    """Accepts only UTC, in which values are stored."""
     offset = _UTC.search(value) if isinstance(value, str) else None
     return offset is not None and offset.end() == len(value) and _is_timestamp(value[: offset.start()], kind)
 
 
-def _exists(moment: str) -> bool:
+def _is_valid_moment(moment: str) -> bool:
     try:
         datetime.fromisoformat(moment)
     except ValueError:

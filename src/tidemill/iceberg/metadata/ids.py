@@ -1,4 +1,4 @@
-"""Ids of schemas, specs, orders and versions: what has one is found by it, and the next one is given."""
+"""Finds schemas, specs, orders and versions by id, and assigns the next id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_INT: Final = 2**31 - 1
 
 
 def id_of(document: Document, key: str) -> int:
-    """Old documents leave out an id that is 0."""
+    """Old documents omit an id of 0."""
     return document.get(key) or 0
 
 
@@ -21,8 +21,8 @@ def find_by_id(documents: Iterable[Document], key: str, wanted: int) -> Document
 
 
 def next_id(taken: Iterable[int], wanted: int, key: str) -> int:
-    """The wanted one if it is above all that are taken, and else the next above those."""
-    found = max(wanted, max(taken, default=-1) + 1)
-    if found > MAX_INT:
-        raise InvalidMetadata(f"{key}: there is none left after {MAX_INT}")
-    return found
+    """The wanted id if it is greater than all taken ones, otherwise the next one after those."""
+    result = max(wanted, max(taken, default=-1) + 1)
+    if result > MAX_INT:
+        raise InvalidMetadata(f"{key}: no ids are left after {MAX_INT}")
+    return result

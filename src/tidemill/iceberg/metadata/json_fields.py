@@ -1,4 +1,4 @@
-"""Reads values out of JSON objects; what is not as it has to be is refused with the path of the field."""
+"""Reads typed values from JSON objects; errors name the path of the offending field."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tidemill.iceberg.model.entries import Document
 _INT_LIMIT: Final = 2**31
 _LONG_LIMIT: Final = 2**63
 _DEPTH_LIMIT: Final = 150
-_SHOWN: Final = 100
+_MAX_QUOTED_LENGTH: Final = 100
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
-def shown(value: Any) -> str:
-    """A value as a message may quote it."""
+def abbreviated(value: Any) -> str:
+    """A value as JSON, short enough for an error message."""
     try:
         text = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
         text = f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_QUOTED_LENGTH else f"{text[:_MAX_QUOTED_LENGTH]}..."
 
 
 def get_object(value: Any, where: str) -> Document:
     if not isinstance(value, dict):
-        raise InvalidMetadata(f"Cannot parse {where} from a non-object: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse {where} from a non-object: {abbreviated(value)}")
     return value
 
 
 def get_list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidMetadata(f"Cannot parse {where} from non-array: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse {where} from non-array: {abbreviated(value)}")
     return value
 
 
@@ -56,53 +56,55 @@ def get_long(owner: Document, key: str, where: str) -> int:
 def get_string(owner: Document, key: str, where: str) -> str:
     value = _present(owner, key, where, "string")
     if not isinstance(value, str):
-        raise InvalidMetadata(f"Cannot parse to a string value: {where}.{key}: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse to a string value: {where}.{key}: {abbreviated(value)}")
     return value
 
 
 def get_boolean(owner: Document, key: str, where: str) -> bool:
     value = _present(owner, key, where, "boolean")
     if not isinstance(value, bool):
-        raise InvalidMetadata(f"Cannot parse to a boolean value: {where}.{key}: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse to a boolean value: {where}.{key}: {abbreviated(value)}")
     return value
 
 
-def get_strings(owner: Document, key: str, where: str) -> dict[str, str]:
+def get_string_map(owner: Document, key: str, where: str) -> dict[str, str]:
     """A map from strings to strings."""
     value = _present(owner, key, where, "map")
     path = f"{where}.{key}"
     if not isinstance(value, dict):
-        raise InvalidMetadata(f"Cannot parse string map from non-object value: {path}: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse string map from non-object value: {path}: {abbreviated(value)}")
     for name in value:
         get_string(value, name, path)
     return value
 
 
-def get_texts(owner: Document, key: str, where: str) -> list[str]:
+def get_string_list(owner: Document, key: str, where: str) -> list[str]:
     path = f"{where}.{key}"
     values = get_list(_present(owner, key, where, "list"), path)
     for value in values:
         if not isinstance(value, str):
-            raise InvalidMetadata(f"Cannot parse string from non-text value in {path}: {shown(value)}")
+            raise InvalidMetadata(f"Cannot parse string from non-text value in {path}: {abbreviated(value)}")
     return values
 
 
 def get_ints(owner: Document, key: str, where: str) -> list[int]:
     path = f"{where}.{key}"
     values = get_list(_present(owner, key, where, "list"), path)
-    return [_integer(value, f"{path}[{at}]", "an integer", _INT_LIMIT) for at, value in enumerate(values)]
+    return [
+        _integer(value, f"{path}[{index}]", "an integer", _INT_LIMIT) for index, value in enumerate(values)
+    ]
 
 
 def get_longs(owner: Document, key: str, where: str) -> list[int]:
     path = f"{where}.{key}"
     values = get_list(_present(owner, key, where, "list"), path)
-    return [_integer(value, f"{path}[{at}]", "a long", _LONG_LIMIT) for at, value in enumerate(values)]
+    return [_integer(value, f"{path}[{index}]", "a long", _LONG_LIMIT) for index, value in enumerate(values)]
 
 
 def get_objects(owner: Document, key: str, where: str) -> list[Document]:
     path = f"{where}.{key}"
     values = get_list(_present(owner, key, where, "list"), path)
-    return [get_object(value, f"{path}[{at}]") for at, value in enumerate(values)]
+    return [get_object(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
 def find_int(owner: Document, key: str, where: str) -> int | None:
@@ -118,14 +120,14 @@ def find_string(owner: Document, key: str, where: str) -> str | None:
 
 
 def as_int(text: str) -> int | None:
-    """The number that a property is, as Java reads it; None for what is none or does not fit."""
+    """Parses the value of a property as Java does; None if it is not an integer or out of range."""
     if _DIGITS.fullmatch(text) is None or not -_INT_LIMIT <= int(text) < _INT_LIMIT:
         return None
     return int(text)
 
 
 def without_nulls(value: Any) -> Any:
-    """As it is kept: Iceberg's library refuses to read null where a number or a default may be absent."""
+    """Documents are stored this way: Iceberg's library rejects null for some optional fields."""
     match value:
         case dict():
             return {key: without_nulls(child) for key, child in value.items() if child is not None}
@@ -136,7 +138,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def check_depth(value: Any, where: str) -> None:
-    """What is nested deeper than this is no schema; walking it could exhaust the stack."""
+    """No real schema is nested this deep; walking a deeper one could exhaust the stack."""
     level: list[Any] = [value]
     for _ in range(_DEPTH_LIMIT):
         level = [child for parent in level for child in _children(parent)]
@@ -158,7 +160,7 @@ def _present(owner: Document, key: str, where: str, kind: str) -> Any:
 
 
 def _integer(value: Any, path: str, kind: str, limit: int) -> int:
-    # True and False are integers to Python and none to JSON.
+    # True and False are integers in Python but not in JSON.
     if type(value) is not int or not -limit <= value < limit:
-        raise InvalidMetadata(f"Cannot parse to {kind} value: {path}: {shown(value)}")
+        raise InvalidMetadata(f"Cannot parse to {kind} value: {path}: {abbreviated(value)}")
     return value

@@ -1,4 +1,4 @@
-"""Partition specs: their checks, and the updates of a table's specs."""
+"""Partition specs: validation, and the updates that add, remove and select them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import SPEC, choose
+from tidemill.iceberg.metadata.current_ids import SPEC, set_current_id
 from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.json_fields import (
     find_int,
@@ -18,14 +18,14 @@ from tidemill.iceberg.metadata.json_fields import (
     get_string,
 )
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, TableBuilder, numbered
+from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, TableBuilder, with_field_ids
 from tidemill.iceberg.metadata.transforms import (
     VOID,
     can_transform,
     canonical_transform,
     check_transform,
     get_sources,
-    with_sources,
+    with_fresh_sources,
 )
 from tidemill.iceberg.model.entries import Document
 
@@ -36,8 +36,8 @@ def check_spec(spec: Document, where: str) -> None:
 
 
 def check_spec_fields(fields: list[Any], where: str) -> None:
-    for at, raw in enumerate(fields):
-        path = f"{where}[{at}]"
+    for index, raw in enumerate(fields):
+        path = f"{where}[{index}]"
         field = get_object(raw, path)
         get_string(field, "name", path)
         check_transform(field, path)
@@ -51,15 +51,15 @@ def check_spec_fields(fields: list[Any], where: str) -> None:
         )
 
 
-def fresh_spec(spec: Document, fresh: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
-    """The spec of a new table: its columns have the ids in `fresh` now."""
+def fresh_spec(spec: Document, fresh_ids: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
+    """The spec of a new table; `fresh_ids` maps the client's column ids to the assigned ones."""
     fields = []
-    for at, field in enumerate(spec["fields"]):
+    for index, field in enumerate(spec["fields"]):
         for source in get_sources(field, "partition-spec"):
-            if source not in fresh:
-                raise InvalidMetadata(f"Cannot find source column for partition field: {_shown(field)}")
-        renewed = with_sources(_canonical(field), fresh, "partition-spec")
-        fields.append({**renewed, "field-id": FIRST_PARTITION_ID + at})
+            if source not in fresh_ids:
+                raise InvalidMetadata(f"Cannot find source column for partition field: {_described(field)}")
+        renewed = with_fresh_sources(_canonical(field), fresh_ids, "partition-spec")
+        fields.append({**renewed, "field-id": FIRST_PARTITION_ID + index})
     result = {**spec, "spec-id": 0, "fields": fields}
     _check_names(result)
     check_spec_columns(result, columns)
@@ -67,7 +67,7 @@ def fresh_spec(spec: Document, fresh: Mapping[int, int], columns: Mapping[int, C
 
 
 def check_spec_columns(spec: Document, columns: Mapping[int, Column]) -> None:
-    """Every field has its columns, and they can go through its transform."""
+    """Checks that source columns exist and that the transforms accept their types."""
     names = {column.name: column.field_id for column in columns.values()}
     for field in spec["fields"]:
         sources = get_sources(field, "spec")
@@ -88,7 +88,7 @@ def check_add_spec(update: Document, where: str) -> None:
 
 
 def add_spec(builder: TableBuilder, update: Document) -> None:
-    """The id is given here; a spec that is there already counts as added, so that a retry is no error."""
+    """Assigns the id; an identical existing spec counts as added, so a retry succeeds."""
     columns = builder.current_columns
     if columns is None:
         raise InvalidMetadata("Cannot add a partition spec before a schema is added")
@@ -97,7 +97,7 @@ def add_spec(builder: TableBuilder, update: Document) -> None:
     spec = {**update["spec"], "fields": fields}
     check_spec_columns(spec, columns)
     _check_names(spec)
-    known = next((known for known in specs if _is_same(known["fields"], fields)), None)
+    known = next((known for known in specs if _are_same_fields(known["fields"], fields)), None)
     if known is not None:
         builder.last_spec_id = id_of(known, "spec-id")
         return
@@ -114,7 +114,7 @@ def check_set_default_spec(update: Document, where: str) -> None:
 
 
 def set_default_spec(builder: TableBuilder, update: Document) -> None:
-    choose(builder, SPEC, update["spec-id"], builder.last_spec_id)
+    set_current_id(builder, SPEC, update["spec-id"], builder.last_spec_id)
 
 
 def check_remove_specs(update: Document, where: str) -> None:
@@ -122,20 +122,20 @@ def check_remove_specs(update: Document, where: str) -> None:
 
 
 def remove_specs(builder: TableBuilder, update: Document) -> None:
-    unwanted = set(update["spec-ids"])
-    if builder.document["default-spec-id"] in unwanted:
+    removed = set(update["spec-ids"])
+    if builder.document["default-spec-id"] in removed:
         raise InvalidMetadata("Cannot remove the default partition spec")
     specs = builder.document["partition-specs"]
-    kept = [spec for spec in specs if id_of(spec, "spec-id") not in unwanted]
-    if len(kept) < len(specs):
-        builder.put("partition-specs", kept)
+    remaining = [spec for spec in specs if id_of(spec, "spec-id") not in removed]
+    if len(remaining) < len(specs):
+        builder.put("partition-specs", remaining)
 
 
 def _canonical(field: Document) -> Document:
     return {**field, "transform": canonical_transform(field["transform"])}
 
 
-def _is_same(left: list[Document], right: list[Document]) -> bool:
+def _are_same_fields(left: list[Document], right: list[Document]) -> bool:
     return [_comparable(field) for field in left] == [_comparable(field) for field in right]
 
 
@@ -145,18 +145,18 @@ def _comparable(field: Document) -> Document:
 
 
 def _with_ids(builder: TableBuilder, fields: list[Document]) -> list[Document]:
-    """A field without an id gets the one of its like in another spec, and else the next that is free."""
+    """A field without an id reuses the id of the same field in another spec, or gets the next free one."""
     if builder.version == 1 or all("field-id" in field for field in fields):
-        return numbered(fields)
-    taken: dict[tuple[tuple[int, ...], str], int] = {}
+        return with_field_ids(fields)
+    known_ids: dict[tuple[tuple[int, ...], str], int] = {}
     for spec in builder.document["partition-specs"]:
-        for field in numbered(spec["fields"]):
-            taken.setdefault(_source_key(field), field["field-id"])
+        for field in with_field_ids(spec["fields"]):
+            known_ids.setdefault(_source_key(field), field["field-id"])
     last = builder.document["last-partition-id"]
     result = []
     for field in fields:
-        # Taken away with its use: the same column may be there twice under two names.
-        known = taken.pop(_source_key(field), None)
+        # Each id is used once: a spec may contain the same source and transform under two names.
+        known = known_ids.pop(_source_key(field), None)
         if known is None:
             last = next_id([last], FIRST_PARTITION_ID, "field-id")
         result.append({**field, "field-id": last if known is None else known})
@@ -171,7 +171,7 @@ def _check_names(spec: Document) -> None:
     names: set[str] = set()
     for field in spec["fields"]:
         if not field["name"]:
-            raise InvalidMetadata(f"Cannot use empty partition name: {_shown(field)}")
+            raise InvalidMetadata(f"Cannot use empty partition name: {_described(field)}")
         if field["name"] in names:
             raise InvalidMetadata(f"Cannot use partition name more than once: {field['name']}")
         names.add(field["name"])
@@ -187,7 +187,7 @@ def _check_ids(builder: TableBuilder, spec: Document) -> None:
 
 def _check_source(field: Document, column: Column | None, columns: Mapping[int, Column]) -> None:
     if column is None:
-        raise InvalidMetadata(f"Cannot find source column for partition field: {_shown(field)}")
+        raise InvalidMetadata(f"Cannot find source column for partition field: {_described(field)}")
     if not column.is_primitive:
         raise InvalidMetadata(f"Cannot partition by non-primitive source field: {column.kind}")
     transform = canonical_transform(field["transform"])
@@ -200,6 +200,6 @@ def _check_source(field: Document, column: Column | None, columns: Mapping[int, 
         parent = columns.get(parent.parent) if parent.parent is not None else None
 
 
-def _shown(field: Document) -> str:
+def _described(field: Document) -> str:
     sources = ", ".join(str(source) for source in get_sources(field, "spec"))
     return f"{field.get('field-id')}: {field['name']}: {field['transform']}({sources})"

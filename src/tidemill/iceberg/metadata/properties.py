@@ -1,4 +1,4 @@
-"""Properties of a table: those that are reserved, those that are checked, and the updates of them."""
+"""Table properties: reserved ones, validated ones, and the updates that set and remove them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.json_fields import as_int, get_strings, get_texts, shown
+from tidemill.iceberg.metadata.json_fields import abbreviated, as_int, get_string_list, get_string_map
 from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
@@ -26,7 +26,7 @@ _RESERVED: Final = frozenset(
         "default-sort-order",
     }
 )
-_OF_NEW_TABLES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
+_NEW_TABLE_DEFAULTS: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
 _COUNTS: Final = (
     "commit.retry.num-retries",
     "commit.retry.min-wait-ms",
@@ -40,8 +40,8 @@ _PREVIOUS_VERSIONS_DEFAULT: Final = 100
 _DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
 
 
-def wanted_version(properties: Mapping[str, str]) -> int:
-    """The format version that a new table is asked to have."""
+def requested_version(properties: Mapping[str, str]) -> int:
+    """The format version requested for a new table."""
     version = _integer(properties, FORMAT_VERSION, _DEFAULT_VERSION)
     if not 1 <= version <= SUPPORTED_VERSION:
         raise InvalidMetadata(f"Unsupported format version: v{version} (supported: v{SUPPORTED_VERSION})")
@@ -49,26 +49,29 @@ def wanted_version(properties: Mapping[str, str]) -> int:
 
 
 def new_properties(properties: Mapping[str, str], version: int, columns: Iterable[str]) -> dict[str, str]:
-    """What a new table keeps: nothing that is reserved, and defaults that old tables do not have."""
-    kept = {**_OF_NEW_TABLES, **{key: text for key, text in properties.items() if key not in _RESERVED}}
+    """The properties stored for a new table: without reserved ones, with the defaults of new tables."""
+    stored = {
+        **_NEW_TABLE_DEFAULTS,
+        **{key: text for key, text in properties.items() if key not in _RESERVED},
+    }
     for key in _COUNTS:
-        _check_count(kept, key)
-    encryption = [key for key in _ENCRYPTION if key in kept]
+        _check_count(stored, key)
+    encryption = [key for key in _ENCRYPTION if key in stored]
     if version < 3 and encryption:
         raise InvalidMetadata(f"Invalid properties for v{version}: [{', '.join(encryption)}]")
     names = set(columns)
-    for key in kept:
+    for key in stored:
         if key.startswith(_COLUMN_METRICS) and key.removeprefix(_COLUMN_METRICS) not in names:
             raise InvalidMetadata(
                 f"Invalid metrics config, could not find column {key.removeprefix(_COLUMN_METRICS)} "
                 f"from table prop {key} in schema"
             )
-    previous_versions(kept)
-    return kept
+    max_previous_versions(stored)
+    return stored
 
 
-def previous_versions(properties: Mapping[str, str]) -> int:
-    """How many metadata files before the current one stay in the log."""
+def max_previous_versions(properties: Mapping[str, str]) -> int:
+    """How many previous metadata files the metadata log keeps."""
     return max(1, _integer(properties, _PREVIOUS_VERSIONS, _PREVIOUS_VERSIONS_DEFAULT))
 
 
@@ -77,29 +80,29 @@ def deletes_old_metadata(properties: Mapping[str, str]) -> bool:
 
 
 def check_set_properties(update: Document, where: str) -> None:
-    get_strings(update, _key(update, "updates", "updated"), where)
+    get_string_map(update, _sent_key(update, "updates", "updated"), where)
 
 
 def set_properties(builder: TableBuilder, update: Document) -> None:
-    added = update[_key(update, "updates", "updated")]
+    added = update[_sent_key(update, "updates", "updated")]
     if added:
         builder.put("properties", {**builder.document["properties"], **added})
 
 
 def check_remove_properties(update: Document, where: str) -> None:
-    get_texts(update, _key(update, "removals", "removed"), where)
+    get_string_list(update, _sent_key(update, "removals", "removed"), where)
 
 
 def remove_properties(builder: TableBuilder, update: Document) -> None:
-    """Names that are not there are no error, and a change all the same."""
-    removed = set(update[_key(update, "removals", "removed")])
+    """Ignores unknown names, but still counts as a change."""
+    removed = set(update[_sent_key(update, "removals", "removed")])
     if removed:
         properties = builder.document["properties"]
         builder.put("properties", {key: text for key, text in properties.items() if key not in removed})
 
 
-def _key(update: Document, key: str, legacy: str) -> str:
-    """Early clients sent another name than the specification has; it is to be read forever."""
+def _sent_key(update: Document, key: str, legacy: str) -> str:
+    """The key that the client sent: early clients use another one than the specification."""
     return legacy if legacy in update and key not in update else key
 
 
@@ -109,7 +112,7 @@ def _integer(properties: Mapping[str, str], key: str, default: int) -> int:
         return default
     number = as_int(text)
     if number is None:
-        raise InvalidMetadata(f"Table property {key} must have integer value: {shown(text)}")
+        raise InvalidMetadata(f"Table property {key} must have integer value: {abbreviated(text)}")
     return number
 
 

@@ -1,11 +1,11 @@
-"""Branches and tags, and the log of what the main branch has been."""
+"""Branches and tags, and the snapshot log of the main branch."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.json_fields import find_int, find_long, get_long, get_string, shown
+from tidemill.iceberg.metadata.json_fields import abbreviated, find_int, find_long, get_long, get_string
 from tidemill.iceberg.metadata.table_builder import MAIN, TableBuilder
 from tidemill.iceberg.model.entries import Document
 
@@ -17,15 +17,15 @@ def check_ref(ref: Document, where: str) -> None:
     get_long(ref, "snapshot-id", where)
     kind = get_string(ref, "type", where).lower()
     if kind not in ("branch", _TAG):
-        raise InvalidMetadata(f"Invalid snapshot ref type: {where}.type: {shown(ref['type'])}")
-    keep = find_int(ref, "min-snapshots-to-keep", where)
+        raise InvalidMetadata(f"Invalid snapshot ref type: {where}.type: {abbreviated(ref['type'])}")
+    min_snapshots = find_int(ref, "min-snapshots-to-keep", where)
     snapshot_age = find_long(ref, "max-snapshot-age-ms", where)
     ref_age = find_long(ref, "max-ref-age-ms", where)
-    if kind == _TAG and keep is not None:
+    if kind == _TAG and min_snapshots is not None:
         raise InvalidMetadata("Tags do not support setting minSnapshotsToKeep")
     if kind == _TAG and snapshot_age is not None:
         raise InvalidMetadata("Tags do not support setting maxSnapshotAgeMs")
-    _check_positive(keep, "Min snapshots to keep must be greater than 0")
+    _check_positive(min_snapshots, "Min snapshots to keep must be greater than 0")
     _check_positive(snapshot_age, "Max snapshot age must be greater than 0 ms")
     _check_positive(ref_age, "Max reference age must be greater than 0")
 
@@ -48,7 +48,7 @@ def set_ref(builder: TableBuilder, update: Document) -> None:
     if name == MAIN:
         if ref["type"] == _TAG:
             raise InvalidMetadata(f"Cannot set {MAIN} to a tag, it must be a branch")
-        _show(builder, ref["snapshot-id"])
+        _make_current(builder, ref["snapshot-id"])
     builder.put("refs", {**builder.document["refs"], name: ref})
 
 
@@ -69,43 +69,45 @@ def drop_ref(builder: TableBuilder, name: str) -> None:
         builder.set_current_snapshot(None)
 
 
-def settle_log(builder: TableBuilder) -> None:
-    """Takes out what was current only inside this commit, and everything before a snapshot that is gone."""
+def prune_snapshot_log(builder: TableBuilder) -> None:
+    """Drops snapshots that were current only within this commit, and everything before a removed snapshot."""
     current = builder.document["current-snapshot-id"]
-    passing = (builder.shown_snapshots & builder.added_snapshots) - {current}
-    if passing or builder.has_removed_snapshots:
+    intermediate = (builder.current_snapshots & builder.added_snapshots) - {current}
+    if intermediate or builder.has_removed_snapshots:
         log: list[Document] = []
         for entry in builder.document["snapshot-log"]:
-            if entry["snapshot-id"] in builder.snapshots and entry["snapshot-id"] not in passing:
+            if entry["snapshot-id"] in builder.snapshots and entry["snapshot-id"] not in intermediate:
                 log.append(entry)
             elif entry["snapshot-id"] not in builder.snapshots and builder.has_removed_snapshots:
-                # With a gap, an older snapshot would seem to have been current for longer than it was.
+                # A gap would make an older snapshot look current for longer than it was.
                 log = []
         builder.document["snapshot-log"] = log
-    if builder.shown_snapshots:
+    if builder.current_snapshots:
         check_log_times(builder.document["snapshot-log"], builder.document["last-updated-ms"], "snapshot log")
 
 
-def check_log_times(log: list[Document], updated_ms: int, what: str) -> None:
-    """Readers refuse a log that is not in order; a minute is allowed for clocks that differ."""
+def check_log_times(log: list[Document], updated_ms: int, label: str) -> None:
+    """Readers reject a log that is not in order; allows one minute of clock skew."""
     last_ms: Any = None
     for entry in log:
         if last_ms is not None and entry["timestamp-ms"] - last_ms < -_CLOCK_SKEW_MS:
             raise InvalidMetadata(
-                f"Expected sorted {what} entries: {entry['timestamp-ms']} comes after {last_ms}"
+                f"Expected sorted {label} entries: {entry['timestamp-ms']} comes after {last_ms}"
             )
         last_ms = entry["timestamp-ms"]
     if last_ms is not None and updated_ms - last_ms < -_CLOCK_SKEW_MS:
-        raise InvalidMetadata(f"Invalid update timestamp {updated_ms}: before last {what} entry at {last_ms}")
+        raise InvalidMetadata(
+            f"Invalid update timestamp {updated_ms}: before last {label} entry at {last_ms}"
+        )
 
 
-def _show(builder: TableBuilder, snapshot_id: int) -> None:
-    """Makes the snapshot the current one; an old one became so now, a new one when it was made."""
+def _make_current(builder: TableBuilder, snapshot_id: int) -> None:
+    """Makes the snapshot current: an existing one as of now, one from this commit as of its creation."""
     is_added = snapshot_id in builder.added_snapshots
     at_ms = builder.snapshots[snapshot_id]["timestamp-ms"] if is_added else builder.now_ms
     entry = {"timestamp-ms": at_ms, "snapshot-id": snapshot_id}
     builder.put("snapshot-log", [*builder.document["snapshot-log"], entry])
-    builder.shown_snapshots.add(snapshot_id)
+    builder.current_snapshots.add(snapshot_id)
     builder.set_current_snapshot(snapshot_id)
 
 

@@ -1,4 +1,4 @@
-"""What a commit may require of the table or view that it finds."""
+"""Requirements that a commit makes of the current state of a table or view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata, RequirementFailed
 from tidemill.iceberg.metadata.json_fields import find_long, get_int, get_object, get_string
-from tidemill.iceberg.metadata.table_builder import implied_refs, opened
+from tidemill.iceberg.metadata.table_builder import implied_refs, with_defaults
 from tidemill.iceberg.model.entries import Document
 
 _CREATE: Final = "assert-create"
@@ -15,7 +15,7 @@ _TABLE_UUID: Final = "assert-table-uuid"
 _VIEW_UUID: Final = "assert-view-uuid"
 _REF: Final = "assert-ref-snapshot-id"
 _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
-    # requirement: its field, the table's field, and what has changed when they differ
+    # requirement: (its field, the table's field, label for the error message)
     "assert-last-assigned-field-id": ("last-assigned-field-id", "last-column-id", "last assigned field id"),
     "assert-current-schema-id": ("current-schema-id", "current-schema-id", "current schema"),
     "assert-last-assigned-partition-id": (
@@ -29,8 +29,8 @@ _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def is_create(requirements: Sequence[Document]) -> bool:
-    """Whether the commit is to make the table; raises InvalidMetadata when it also requires other things."""
-    kinds = [_checked(raw, f"requirements[{at}]")[0] for at, raw in enumerate(requirements)]
+    """Whether the commit creates the table; raises InvalidMetadata if it has other requirements as well."""
+    kinds = [_checked(raw, f"requirements[{index}]")[0] for index, raw in enumerate(requirements)]
     if _CREATE not in kinds:
         return False
     others = [kind for kind in kinds if kind != _CREATE]
@@ -40,8 +40,8 @@ def is_create(requirements: Sequence[Document]) -> bool:
 
 
 def check_table_requirements(base: Document | None, requirements: Sequence[Document]) -> None:
-    """`base` is None when there is no table."""
-    checked = [_checked(raw, f"requirements[{at}]") for at, raw in enumerate(requirements)]
+    """`base` is None if the table does not exist. Raises RequirementFailed, InvalidMetadata."""
+    checked = [_checked(raw, f"requirements[{index}]") for index, raw in enumerate(requirements)]
     if any(kind == _VIEW_UUID for kind, _ in checked):
         raise InvalidMetadata("Cannot validate AssertViewUUID against a table")
     if is_create(requirements):
@@ -52,13 +52,13 @@ def check_table_requirements(base: Document | None, requirements: Sequence[Docum
         return
     if base is None:
         raise RequirementFailed("table does not exist")
-    table = opened(base)
+    table = with_defaults(base)
     for kind, requirement in checked:
         _check(table, kind, requirement)
 
 
 def check_view_requirements(base: Document, requirements: Sequence[Document]) -> None:
-    checked = [_checked(raw, f"requirements[{at}]") for at, raw in enumerate(requirements)]
+    checked = [_checked(raw, f"requirements[{index}]") for index, raw in enumerate(requirements)]
     for kind, _ in checked:
         if kind != _VIEW_UUID:
             raise InvalidMetadata(f"Cannot validate {kind} against a view")
@@ -72,32 +72,32 @@ def _check(table: Document, kind: str, requirement: Document) -> None:
     elif kind == _REF:
         _check_ref(table, requirement["ref"], requirement.get("snapshot-id"))
     else:
-        field, key, what = _IDS[kind]
+        field, key, label = _IDS[kind]
         if requirement[field] != table[key]:
-            raise RequirementFailed(f"{what} changed: expected id {requirement[field]} != {table[key]}")
+            raise RequirementFailed(f"{label} changed: expected id {requirement[field]} != {table[key]}")
 
 
-def _check_uuid(known: str | None, wanted: str, what: str) -> None:
+def _check_uuid(known: str | None, wanted: str, label: str) -> None:
     if known is None or known.lower() != wanted.lower():
-        raise RequirementFailed(f"{what} does not match: expected {known} != {wanted:.100}")
+        raise RequirementFailed(f"{label} does not match: expected {known} != {wanted:.100}")
 
 
 def _check_ref(table: Document, name: str, snapshot_id: int | None) -> None:
-    """No snapshot id means that the reference must not exist."""
+    """Without a snapshot id, the reference must not exist."""
     ref = implied_refs(table).get(name)
     if ref is None:
         if snapshot_id is not None:
             raise RequirementFailed(f"branch or tag {name} is missing, expected {snapshot_id}")
         return
-    what = f"{ref['type']} {name}"
+    label = f"{ref['type']} {name}"
     if snapshot_id is None:
-        raise RequirementFailed(f"{what} was created concurrently")
+        raise RequirementFailed(f"{label} was created concurrently")
     if snapshot_id != ref["snapshot-id"]:
-        raise RequirementFailed(f"{what} has changed: expected id {snapshot_id} != {ref['snapshot-id']}")
+        raise RequirementFailed(f"{label} has changed: expected id {snapshot_id} != {ref['snapshot-id']}")
 
 
 def _checked(raw: Any, where: str) -> tuple[str, Document]:
-    """The kind of the requirement, which has all its fields."""
+    """The kind of the requirement, and the requirement after a check of its fields."""
     requirement = get_object(raw, where)
     if requirement.get("type") is None:
         raise InvalidMetadata(f"Cannot parse update requirement. Missing field: {where}.type")
@@ -111,7 +111,7 @@ def _checked(raw: Any, where: str) -> tuple[str, Document]:
 
 
 def _check_nothing(requirement: Document, where: str) -> None:
-    """There are no fields to check."""
+    """The requirement has no fields."""
 
 
 def _check_uuid_field(requirement: Document, where: str) -> None:

@@ -1,9 +1,9 @@
-"""Updates of a table's schemas."""
+"""Updates that add, remove and select the schemas of a table."""
 
 from __future__ import annotations
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import SCHEMA, choose
+from tidemill.iceberg.metadata.current_ids import SCHEMA, set_current_id
 from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.json_fields import get_field, get_int, get_ints, get_object
 from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
@@ -17,7 +17,7 @@ def check_add_schema(update: Document, where: str) -> None:
 
 
 def add_schema(builder: TableBuilder, update: Document) -> None:
-    """The id is given here; a schema that is there already counts as added, so that a retry is no error."""
+    """Assigns the id; an identical existing schema counts as added, so a retry succeeds."""
     schema = update["schema"]
     columns = get_columns(schema, "schema")
     check_version(columns, builder.version)
@@ -39,7 +39,7 @@ def check_set_current_schema(update: Document, where: str) -> None:
 
 
 def set_current_schema(builder: TableBuilder, update: Document) -> None:
-    choose(builder, SCHEMA, update["schema-id"], builder.last_schema_id)
+    set_current_id(builder, SCHEMA, update["schema-id"], builder.last_schema_id)
 
 
 def check_remove_schemas(update: Document, where: str) -> None:
@@ -47,10 +47,10 @@ def check_remove_schemas(update: Document, where: str) -> None:
 
 
 def remove_schemas(builder: TableBuilder, update: Document) -> None:
-    unwanted = set(update["schema-ids"])
-    if builder.document["current-schema-id"] in unwanted:
+    removed = set(update["schema-ids"])
+    if builder.document["current-schema-id"] in removed:
         raise InvalidMetadata("Cannot remove the current schema")
     schemas = builder.document["schemas"]
-    kept = [schema for schema in schemas if id_of(schema, "schema-id") not in unwanted]
-    if len(kept) < len(schemas):
-        builder.put("schemas", kept)
+    remaining = [schema for schema in schemas if id_of(schema, "schema-id") not in removed]
+    if len(remaining) < len(schemas):
+        builder.put("schemas", remaining)

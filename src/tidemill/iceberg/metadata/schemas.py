@@ -1,4 +1,4 @@
-"""Schemas: their columns, what makes two of them the same, and which format versions allow them."""
+"""Schemas: their columns, equality, fresh ids, and the format version they need."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.defaults import DEFAULTS, check_default
 from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
     find_int,
     find_string,
     get_boolean,
@@ -18,7 +19,6 @@ from tidemill.iceberg.metadata.json_fields import (
     get_list,
     get_object,
     get_string,
-    shown,
 )
 from tidemill.iceberg.metadata.types import first_version, get_family
 from tidemill.iceberg.model.entries import Document
@@ -29,7 +29,7 @@ _TYPE_KEYS: Final = frozenset({"type", "element", "key", "value"})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field at any depth; its name is the path to it, its type a name or a JSON object."""
+    """A field at any depth; `name` is its full path, `type` a type name or a JSON object."""
 
     field_id: int
     name: str
@@ -44,24 +44,26 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """The type as a message shows it."""
+        """The name of the type, for error messages."""
         return self.type if isinstance(self.type, str) else str(self.type["type"])
 
 
 def same_schema(left: Document, right: Document) -> bool:
-    """The same fields and identifier fields; the schema's own id does not matter."""
+    """Compares fields and identifier fields, but not the schema's id."""
     return _comparable(left) == _comparable(right)
 
 
 def stored_schema(schema: Document, schema_id: int) -> Document:
-    """As it is kept, under the id that it has here."""
+    """The schema as it is stored, with the assigned id."""
     return {"type": "struct", **schema, "schema-id": schema_id}
 
 
 def get_columns(schema: Document, where: str) -> dict[int, Column]:
-    """Every field by its id, after a check of the whole schema."""
+    """Validates the whole schema and returns its fields by id."""
     if schema.get("type", "struct") != "struct":
-        raise InvalidMetadata(f"Cannot create schema, not a struct type: {where}: {shown(schema['type'])}")
+        raise InvalidMetadata(
+            f"Cannot create schema, not a struct type: {where}: {abbreviated(schema['type'])}"
+        )
     find_int(schema, "schema-id", where)
     columns: dict[int, Column] = {}
     names: dict[str, int] = {}
@@ -83,7 +85,7 @@ def get_columns(schema: Document, where: str) -> dict[int, Column]:
 
 
 def check_version(columns: Mapping[int, Column], version: int) -> None:
-    """Raises InvalidMetadata when the format version has not all that the schema uses."""
+    """Raises InvalidMetadata if the schema uses features that the format version lacks."""
     problems = [
         problem
         for _, column in sorted(columns.items())
@@ -94,49 +96,51 @@ def check_version(columns: Mapping[int, Column], version: int) -> None:
 
 
 def fresh_schema(schema: Document, next_id: Callable[[], int]) -> tuple[Document, dict[int, int]]:
-    """The schema with ids given anew, those of a struct before those inside its fields; and old to new."""
-    fresh: dict[int, int] = {}
+    """The schema with fresh ids, and the map from old to fresh ids; a struct's fields precede nested ones."""
+    fresh_ids: dict[int, int] = {}
 
     def renew(old: int) -> int:
-        fresh[old] = next_id()
-        return fresh[old]
+        fresh_ids[old] = next_id()
+        return fresh_ids[old]
 
     renewed = stored_schema(_fresh_struct(schema, renew), 0)
     if schema.get("identifier-field-ids"):
-        renewed["identifier-field-ids"] = [fresh[old] for old in schema["identifier-field-ids"]]
-    return renewed, fresh
+        renewed["identifier-field-ids"] = [fresh_ids[old] for old in schema["identifier-field-ids"]]
+    return renewed, fresh_ids
 
 
 def _comparable(schema: Document) -> dict[str, Any]:
-    rest = {key: value for key, value in _bare(schema).items() if key not in ("schema-id", "type")}
+    rest = {key: value for key, value in _normalized(schema).items() if key not in ("schema-id", "type")}
     rest["identifier-field-ids"] = frozenset(schema.get("identifier-field-ids") or ())
     return rest
 
 
-def _bare(value: Any) -> Any:
-    """Absent and null are the same, and so are `decimal(9, 2)` and `DECIMAL(9,2)`."""
+def _normalized(value: Any) -> Any:
+    """Treats null as absent, and `DECIMAL(9,2)` like `decimal(9, 2)`."""
     match value:
         case dict():
             return {
-                key: _bare_type(child) if key in _TYPE_KEYS and isinstance(child, str) else _bare(child)
+                key: _normalized_type(child)
+                if key in _TYPE_KEYS and isinstance(child, str)
+                else _normalized(child)
                 for key, child in value.items()
                 if child is not None
             }
         case list():
-            return [_bare(child) for child in value]
+            return [_normalized(child) for child in value]
         case _:
             return value
 
 
-def _bare_type(name: str) -> str:
-    # Names of coordinate systems have a case.
+def _normalized_type(name: str) -> str:
+    # Names of coordinate systems are case-sensitive.
     return name.replace(" ", "") if "geo" in name.lower() else name.replace(" ", "").lower()
 
 
 def _walk(struct: Document, where: str, parent: int | None, prefix: str) -> Iterator[Column]:
     fields = get_list(get_field(struct, "fields", where), f"{where}.fields")
-    for at, raw in enumerate(fields):
-        path = f"{where}.fields[{at}]"
+    for index, raw in enumerate(fields):
+        path = f"{where}.fields[{index}]"
         field = get_object(raw, path)
         column = Column(
             get_int(field, "id", path),
@@ -160,7 +164,7 @@ def _check_defaults(field: Document, where: str) -> None:
 
 
 def _with_children(column: Column, where: str) -> Iterator[Column]:
-    """The column, and what is inside of its type."""
+    """The column, and the columns nested in its type."""
     match column.type:
         case str() as name:
             if get_family(name, where) == "unknown" and column.is_required:
@@ -172,18 +176,18 @@ def _with_children(column: Column, where: str) -> Iterator[Column]:
         case {"type": "list"} as nested:
             required = get_boolean(nested, "element-required", where)
             yield column
-            yield from _with_children(_part(column, "element", where, is_required=required), where)
+            yield from _with_children(_nested_column(column, "element", where, is_required=required), where)
         case {"type": "map"} as nested:
             required = get_boolean(nested, "value-required", where)
             yield column
-            yield from _with_children(_part(column, "key", where, is_required=True), where)
-            yield from _with_children(_part(column, "value", where, is_required=required), where)
+            yield from _with_children(_nested_column(column, "key", where, is_required=True), where)
+            yield from _with_children(_nested_column(column, "value", where, is_required=required), where)
         case other:
-            raise InvalidMetadata(f"Cannot parse type from json: {where}: {shown(other)}")
+            raise InvalidMetadata(f"Cannot parse type from json: {where}: {abbreviated(other)}")
 
 
-def _part(column: Column, name: str, where: str, *, is_required: bool) -> Column:
-    """The element of a list, or the key or value of a map."""
+def _nested_column(column: Column, name: str, where: str, *, is_required: bool) -> Column:
+    """The element of a list, or the key or value of a map, as a column."""
     part_id = get_int(column.type, f"{name}-id", where)
     part_type = get_field(column.type, name, where)
     return Column(part_id, f"{column.name}.{name}", part_type, is_required, column.field_id)

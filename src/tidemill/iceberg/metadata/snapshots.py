@@ -1,4 +1,4 @@
-"""Snapshots: their shape, and the updates that add and remove them."""
+"""Snapshots: validation, and the updates that add and remove them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidemill.iceberg.metadata.json_fields import (
     get_longs,
     get_object,
     get_string,
-    get_strings,
-    get_texts,
+    get_string_list,
+    get_string_map,
 )
 from tidemill.iceberg.metadata.references import drop_ref
 from tidemill.iceberg.metadata.table_builder import TableBuilder
@@ -32,11 +32,11 @@ def check_snapshot(snapshot: Document, where: str) -> None:
     find_int(snapshot, "schema-id", where)
     find_string(snapshot, "key-id", where)
     if "summary" in snapshot:
-        get_strings(snapshot, "summary", where)
+        get_string_map(snapshot, "summary", where)
     if snapshot.get("manifest-list") is not None or "manifests" not in snapshot:
         get_string(snapshot, "manifest-list", where)
     else:
-        get_texts(snapshot, "manifests", where)
+        get_string_list(snapshot, "manifests", where)
     _check_lineage(snapshot, where)
 
 
@@ -51,9 +51,9 @@ def add_snapshot(builder: TableBuilder, update: Document) -> None:
     snapshot_id = snapshot["snapshot-id"]
     if snapshot_id in builder.snapshots:
         raise InvalidMetadata(f"Snapshot already exists for id: {snapshot_id}")
-    _count_sequence(builder, snapshot)
+    _advance_sequence_number(builder, snapshot)
     if builder.version > 2:
-        _count_rows(builder, snapshot)
+        _advance_next_row_id(builder, snapshot)
     builder.snapshots[snapshot_id] = snapshot
     builder.added_snapshots.add(snapshot_id)
     builder.has_changed = True
@@ -64,7 +64,7 @@ def check_remove_snapshots(update: Document, where: str) -> None:
 
 
 def remove_snapshots(builder: TableBuilder, update: Document) -> None:
-    """References and statistics go with their snapshot; unknown ids are no error."""
+    """Also removes references to the snapshots and their statistics; ignores unknown ids."""
     for snapshot_id in update["snapshot-ids"]:
         if builder.snapshots.pop(snapshot_id, None) is not None:
             builder.statistics.pop(snapshot_id, None)
@@ -90,12 +90,12 @@ def _check_lineage(snapshot: Document, where: str) -> None:
 
 def _check_table_is_described(builder: TableBuilder) -> None:
     needed = {"schemas": "schema", "partition-specs": "partition spec", "sort-orders": "sort order"}
-    for key, what in needed.items():
+    for key, label in needed.items():
         if not builder.document[key]:
-            raise InvalidMetadata(f"Attempting to add a snapshot before a {what} is added")
+            raise InvalidMetadata(f"Attempting to add a snapshot before a {label} is added")
 
 
-def _count_sequence(builder: TableBuilder, snapshot: Document) -> None:
+def _advance_sequence_number(builder: TableBuilder, snapshot: Document) -> None:
     sequence = snapshot.get("sequence-number") or 0
     if builder.version == 1:
         if sequence != 0:
@@ -103,27 +103,27 @@ def _count_sequence(builder: TableBuilder, snapshot: Document) -> None:
         return
     last = builder.document["last-sequence-number"]
     if sequence <= last and snapshot.get("parent-snapshot-id") is not None:
-        raise _stale(
+        raise _retryable(
             f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
         )
     builder.document["last-sequence-number"] = max(last, sequence)
 
 
-def _count_rows(builder: TableBuilder, snapshot: Document) -> None:
+def _advance_next_row_id(builder: TableBuilder, snapshot: Document) -> None:
     first_row_id = snapshot.get("first-row-id")
     if first_row_id is None:
         raise InvalidMetadata("Cannot add a snapshot: first-row-id is null")
     next_row_id = builder.document["next-row-id"]
     if first_row_id < next_row_id:
-        raise _stale(
+        raise _retryable(
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first_row_id} < {next_row_id}"
         )
-    # Counted from the snapshot's own first row: row ids must stay unique when it skipped some.
-    after = first_row_id + snapshot["added-rows"]
-    if after >= _LONG_LIMIT:
+    # Counts from the snapshot's own first row id: row ids stay unique even if it skipped some.
+    next_free = first_row_id + snapshot["added-rows"]
+    if next_free >= _LONG_LIMIT:
         raise InvalidMetadata(f"Invalid added-rows (no row ids are left): {snapshot['added-rows']}")
-    builder.document["next-row-id"] = after
+    builder.document["next-row-id"] = next_free
 
 
-def _stale(problem: str) -> CommitConflict:
+def _retryable(problem: str) -> CommitConflict:
     return CommitConflict(f"Validation failed, please retry: {problem}")

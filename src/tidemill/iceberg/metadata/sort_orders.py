@@ -1,20 +1,20 @@
-"""Sort orders: their checks, and the updates of a table's orders."""
+"""Sort orders: validation, and the updates that add and select them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import ORDER, choose
+from tidemill.iceberg.metadata.current_ids import ORDER, set_current_id
 from tidemill.iceberg.metadata.ids import next_id
 from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
     find_int,
     get_field,
     get_int,
     get_object,
     get_objects,
     get_string,
-    shown,
 )
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.table_builder import UNSORTED, TableBuilder
@@ -23,7 +23,7 @@ from tidemill.iceberg.metadata.transforms import (
     canonical_transform,
     check_transform,
     get_sources,
-    with_sources,
+    with_fresh_sources,
 )
 from tidemill.iceberg.model.entries import Document
 
@@ -35,36 +35,36 @@ def check_order(order: Document, where: str) -> None:
         raise InvalidMetadata(f"Unsorted order ID must be 0: {where}.order-id")
     if fields and order_id == 0:
         raise InvalidMetadata(f"Sort order ID 0 is reserved for unsorted order: {where}.order-id")
-    for at, field in enumerate(fields):
-        path = f"{where}.fields[{at}]"
+    for index, field in enumerate(fields):
+        path = f"{where}.fields[{index}]"
         check_transform(field, path)
         get_sources(field, path)
         if get_string(field, "direction", path).lower() not in ("asc", "desc"):
-            raise InvalidMetadata(f"Invalid sort direction: {path}: {shown(field['direction'])}")
+            raise InvalidMetadata(f"Invalid sort direction: {path}: {abbreviated(field['direction'])}")
         if get_string(field, "null-order", path).lower() not in ("nulls-first", "nulls-last"):
-            raise InvalidMetadata(f"Unexpected null order: {path}: {shown(field['null-order'])}")
+            raise InvalidMetadata(f"Unexpected null order: {path}: {abbreviated(field['null-order'])}")
 
 
-def fresh_order(order: Document, fresh: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
-    """The order of a new table: its columns have the ids in `fresh` now."""
+def fresh_order(order: Document, fresh_ids: Mapping[int, int], columns: Mapping[int, Column]) -> Document:
+    """The order of a new table; `fresh_ids` maps the client's column ids to the assigned ones."""
     fields = []
     for field in order["fields"]:
         for source in get_sources(field, "write-order"):
-            if source not in fresh:
-                raise InvalidMetadata(f"Cannot find source column for sort field: {_shown(field)}")
-        fields.append(with_sources(_canonical(field), fresh, "write-order"))
+            if source not in fresh_ids:
+                raise InvalidMetadata(f"Cannot find source column for sort field: {_described(field)}")
+        fields.append(with_fresh_sources(_canonical(field), fresh_ids, "write-order"))
     result = {**order, "order-id": 1 if fields else 0, "fields": fields}
     check_order_columns(result, columns)
     return result
 
 
 def check_order_columns(order: Document, columns: Mapping[int, Column]) -> None:
-    """Every field has its columns, and they can go through its transform."""
+    """Checks that source columns exist and that the transforms accept their types."""
     for field in order["fields"]:
         for source in get_sources(field, "sort-order"):
             column = columns.get(source)
             if column is None:
-                raise InvalidMetadata(f"Cannot find source column for sort field: {_shown(field)}")
+                raise InvalidMetadata(f"Cannot find source column for sort field: {_described(field)}")
             if not column.is_primitive:
                 raise InvalidMetadata(f"Cannot sort by non-primitive source field: {column.kind}")
             transform = canonical_transform(field["transform"])
@@ -78,7 +78,7 @@ def check_add_order(update: Document, where: str) -> None:
 
 
 def add_order(builder: TableBuilder, update: Document) -> None:
-    """The id is given here; an order that is there already counts as added, so that a retry is no error."""
+    """Assigns the id; an identical existing order counts as added, so a retry succeeds."""
     columns = builder.current_columns
     if columns is None:
         raise InvalidMetadata("Cannot add a sort order before a schema is added")
@@ -102,7 +102,7 @@ def check_set_default_order(update: Document, where: str) -> None:
 
 
 def set_default_order(builder: TableBuilder, update: Document) -> None:
-    choose(builder, ORDER, update["sort-order-id"], builder.last_order_id)
+    set_current_id(builder, ORDER, update["sort-order-id"], builder.last_order_id)
 
 
 def _canonical(field: Document) -> Document:
@@ -114,7 +114,7 @@ def _canonical(field: Document) -> Document:
     }
 
 
-def _shown(field: Document) -> str:
+def _described(field: Document) -> str:
     sources = ", ".join(str(source) for source in get_sources(field, "sort-order"))
     nulls = field["null-order"].upper().replace("-", " ")
     return f"{field['transform']}({sources}) {field['direction'].upper()} {nulls}"

@@ -1,4 +1,4 @@
-"""Files of statistics, at most one of each kind for a snapshot."""
+"""Statistics files and partition statistics files, at most one of each per snapshot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_object,
     get_objects,
     get_string,
-    get_strings,
+    get_string_map,
 )
 from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
@@ -24,14 +24,14 @@ def check_partition_statistics(file: Document, where: str) -> None:
 def check_statistics(file: Document, where: str) -> None:
     check_partition_statistics(file, where)
     get_long(file, "file-footer-size-in-bytes", where)
-    for at, blob in enumerate(get_objects(file, "blob-metadata", where)):
-        path = f"{where}.blob-metadata[{at}]"
+    for index, blob in enumerate(get_objects(file, "blob-metadata", where)):
+        path = f"{where}.blob-metadata[{index}]"
         get_string(blob, "type", path)
         get_long(blob, "snapshot-id", path)
         get_long(blob, "sequence-number", path)
         get_ints(blob, "fields", path)
         if blob.get("properties") is not None:
-            get_strings(blob, "properties", path)
+            get_string_map(blob, "properties", path)
 
 
 def check_set_statistics(update: Document, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Updates of what a table is as a whole: uuid, format version, location and encryption keys."""
+"""Updates of a table's UUID, format version, location and encryption keys."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
     find_string,
     get_field,
     get_int,
     get_object,
     get_string,
-    get_strings,
-    shown,
+    get_string_map,
 )
 from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
-from tidemill.iceberg.metadata.table_builder import TableBuilder, numbered
+from tidemill.iceberg.metadata.table_builder import TableBuilder, with_field_ids
 from tidemill.iceberg.model.entries import Document
 
 _KEYS: Final = "encryption-keys"
@@ -27,12 +27,12 @@ def get_uuid(owner: Document, key: str, where: str) -> str:
     try:
         UUID(text)
     except ValueError as error:
-        raise InvalidMetadata(f"Cannot parse to a UUID: {where}.{key}: {shown(text)}") from error
+        raise InvalidMetadata(f"Cannot parse to a UUID: {where}.{key}: {abbreviated(text)}") from error
     return text
 
 
-def stripped(location: str) -> str:
-    """Without slashes at the end, unless they belong to the scheme."""
+def without_trailing_slashes(location: str) -> str:
+    """Strips trailing slashes, except those of the scheme."""
     while location.endswith("/") and not location.endswith("://"):
         location = location[:-1]
     return location
@@ -71,10 +71,10 @@ def upgrade(builder: TableBuilder, update: Document) -> None:
     builder.put("format-version", version)
     if before < 2:
         builder.document["partition-specs"] = [
-            {**spec, "fields": numbered(spec["fields"])} for spec in builder.document["partition-specs"]
+            {**spec, "fields": with_field_ids(spec["fields"])} for spec in builder.document["partition-specs"]
         ]
         builder.document["last-sequence-number"] = 0
-        # Optional before, and required from now on.
+        # Optional in v1, required from v2 on.
         builder.document["table-uuid"] = builder.document.get("table-uuid") or str(uuid4())
         builder.document.pop("schema", None)
         builder.document.pop("partition-spec", None)
@@ -90,7 +90,7 @@ def check_set_location(update: Document, where: str) -> None:
 
 
 def set_location(builder: TableBuilder, update: Document) -> None:
-    location = stripped(update["location"])
+    location = without_trailing_slashes(update["location"])
     if location != builder.document["location"]:
         builder.put("location", location)
 
@@ -100,7 +100,7 @@ def check_encryption_key(key: Document, where: str) -> None:
     get_string(key, "encrypted-key-metadata", where)
     find_string(key, "encrypted-by-id", where)
     if key.get("properties") is not None:
-        get_strings(key, "properties", where)
+        get_string_map(key, "properties", where)
 
 
 def check_add_key(update: Document, where: str) -> None:
@@ -121,6 +121,6 @@ def check_remove_key(update: Document, where: str) -> None:
 
 def remove_key(builder: TableBuilder, update: Document) -> None:
     keys = builder.document.get(_KEYS) or []
-    kept = [key for key in keys if key["key-id"] != update["key-id"]]
-    if len(kept) < len(keys):
-        builder.put(_KEYS, kept)
+    remaining = [key for key in keys if key["key-id"] != update["key-id"]]
+    if len(remaining) < len(keys):
+        builder.put(_KEYS, remaining)

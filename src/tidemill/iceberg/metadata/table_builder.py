@@ -1,4 +1,11 @@
-"""A table's document while updates are applied to it."""
+"""A table's metadata document while the updates of one commit are applied to it.
+
+`changed_table` (in `tables`) opens a builder on the current document, applies every update in turn, and then
+finishes the document: it writes the logs and checks the current schema, spec and order. The base document
+must stay intact, because the commit compares it with the result; so updates replace values and never modify
+them in place. The builder also remembers what later updates refer to (-1 means "the last added schema") and
+what the final steps need, such as the snapshots that were current only within this commit.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +25,22 @@ UNSORTED: Final[Mapping[str, Any]] = {"order-id": 0, "fields": []}
 
 @dataclass
 class TableBuilder:
-    """Holds a document of its own; the values in it may be the base's and are replaced, never written to."""
+    """Owns `document`, but the values in it may be shared with the base: replace them, never modify them.
+
+    `has_new_current_ids` means that the current schema, spec or order changed and must be checked together.
+    `current_snapshots` are those that main pointed to at some time during this commit.
+    """
 
     document: Document
     now_ms: int
     is_new: bool
     has_changed: bool = False
-    has_new_shape: bool = False
+    has_new_current_ids: bool = False
     last_schema_id: int | None = None
     last_spec_id: int | None = None
     last_order_id: int | None = None
     added_snapshots: set[int] = field(default_factory=set)
-    shown_snapshots: set[int] = field(default_factory=set)
+    current_snapshots: set[int] = field(default_factory=set)
     has_removed_snapshots: bool = False
 
     def put(self, key: str, value: Any) -> None:
@@ -43,7 +54,7 @@ class TableBuilder:
 
     @cached_property
     def snapshots(self) -> dict[int, Document]:
-        """Changed in place and written back at the end: clients remove a thousand with a thousand updates."""
+        """Changed in place and written back once: clients send a thousand removals at a time."""
         return {snapshot["snapshot-id"]: snapshot for snapshot in self.document["snapshots"]}
 
     @cached_property
@@ -56,16 +67,16 @@ class TableBuilder:
 
     @property
     def current_columns(self) -> dict[int, Column] | None:
-        """Those of the current schema; None while there is none."""
+        """Columns of the current schema; None before there is one."""
         schema = find_by_id(self.document["schemas"], "schema-id", self.document["current-schema-id"])
         return None if schema is None else get_columns(schema, "schemas")
 
     def set_current_snapshot(self, snapshot_id: int | None) -> None:
-        none = _no_snapshot(self.version)
-        self.put("current-snapshot-id", none if snapshot_id is None else snapshot_id)
+        no_snapshot = _no_snapshot(self.version)
+        self.put("current-snapshot-id", no_snapshot if snapshot_id is None else snapshot_id)
 
     def write_back(self) -> None:
-        """Puts into the document what was changed outside of it."""
+        """Writes the changed indexes back into the document."""
         indexed = vars(self)
         if "snapshots" in indexed:
             self.document["snapshots"] = list(self.snapshots.values())
@@ -77,14 +88,14 @@ class TableBuilder:
 
 
 def empty_document(version: int, now_ms: int) -> Document:
-    """A table before its first update, with its fields in the order in which Iceberg's library has them."""
-    counted = {"last-sequence-number": 0} if version > 1 else {}
-    lineage = {"next-row-id": 0} if version > 2 else {}
+    """A table before its first update; fields have the same order as in Iceberg's library."""
+    sequence_fields = {"last-sequence-number": 0} if version > 1 else {}
+    lineage_fields = {"next-row-id": 0} if version > 2 else {}
     return {
         "format-version": version,
         "table-uuid": None,
         "location": None,
-        **counted,
+        **sequence_fields,
         "last-updated-ms": now_ms,
         "last-column-id": 0,
         "current-schema-id": 0,
@@ -96,7 +107,7 @@ def empty_document(version: int, now_ms: int) -> Document:
         "sort-orders": [],
         "properties": {},
         "current-snapshot-id": _no_snapshot(version),
-        **lineage,
+        **lineage_fields,
         "refs": {},
         "snapshots": [],
         "statistics": [],
@@ -106,11 +117,15 @@ def empty_document(version: int, now_ms: int) -> Document:
     }
 
 
-def opened(base: Document) -> Document:
-    """A copy with the fields that old writers left out, as the specification says they are to be read."""
+def with_defaults(base: Document) -> Document:
+    """A copy with defaults for fields that old writers omit, as the specification defines them."""
     document = {**base, **_missing_in_v1(base)} if base["format-version"] == 1 else dict(base)
-    none = _no_snapshot(base["format-version"])
-    defaults: dict[str, Any] = {"properties": {}, "refs": implied_refs(base), "current-snapshot-id": none}
+    no_snapshot = _no_snapshot(base["format-version"])
+    defaults: dict[str, Any] = {
+        "properties": {},
+        "refs": implied_refs(base),
+        "current-snapshot-id": no_snapshot,
+    }
     for key in ("snapshots", "statistics", "partition-statistics", "snapshot-log", "metadata-log"):
         defaults[key] = []
     for key, value in defaults.items():
@@ -120,7 +135,7 @@ def opened(base: Document) -> Document:
 
 
 def implied_refs(metadata: Document) -> dict[str, Document]:
-    """Before there were references, the current snapshot was the main branch."""
+    """In documents without references, the current snapshot is the main branch."""
     refs: dict[str, Document] | None = metadata.get("refs")
     if refs is not None:
         return refs
@@ -128,38 +143,38 @@ def implied_refs(metadata: Document) -> dict[str, Document]:
     return {} if current in (None, -1) else {MAIN: {"snapshot-id": current, "type": "branch"}}
 
 
-def numbered(fields: Iterable[Document]) -> list[Document]:
-    """Partition fields with the ids that they have when none are written."""
+def with_field_ids(fields: Iterable[Document]) -> list[Document]:
+    """Partition fields with the implied ids where none are written."""
     return [
-        {**field, "field-id": field.get("field-id", FIRST_PARTITION_ID + at)}
-        for at, field in enumerate(fields)
+        {**field, "field-id": field.get("field-id", FIRST_PARTITION_ID + index)}
+        for index, field in enumerate(fields)
     ]
 
 
 def _no_snapshot(version: int) -> int | None:
-    """What says that no snapshot is the current one."""
+    """The value of current-snapshot-id when there is no current snapshot."""
     return None if version > 2 else -1
 
 
 def _missing_in_v1(base: Document) -> Document:
-    """The first writers had one schema and one spec, without lists and ids of them."""
-    found: Document = {}
+    """The first v1 writers had one schema and one spec, without lists and ids."""
+    missing: Document = {}
     if base.get("schemas") is None:
         schema = base["schema"]
         schema_id = schema.get("schema-id") or 0
-        found["schemas"] = [{"type": "struct", **schema, "schema-id": schema_id}]
-        found["current-schema-id"] = schema_id
+        missing["schemas"] = [{"type": "struct", **schema, "schema-id": schema_id}]
+        missing["current-schema-id"] = schema_id
     if base.get("partition-specs") is None:
-        found["partition-specs"] = [{"spec-id": 0, "fields": numbered(base["partition-spec"])}]
-        found["default-spec-id"] = 0
+        missing["partition-specs"] = [{"spec-id": 0, "fields": with_field_ids(base["partition-spec"])}]
+        missing["default-spec-id"] = 0
     if base.get("last-partition-id") is None:
-        specs = found.get("partition-specs") or base["partition-specs"]
-        ids = [field["field-id"] for spec in specs for field in numbered(spec["fields"])]
-        found["last-partition-id"] = max(ids, default=FIRST_PARTITION_ID - 1)
+        specs = missing.get("partition-specs") or base["partition-specs"]
+        ids = [field["field-id"] for spec in specs for field in with_field_ids(spec["fields"])]
+        missing["last-partition-id"] = max(ids, default=FIRST_PARTITION_ID - 1)
     if base.get("sort-orders") is None:
-        found["sort-orders"] = [dict(UNSORTED)]
-        found["default-sort-order-id"] = UNSORTED["order-id"]
-    return found
+        missing["sort-orders"] = [dict(UNSORTED)]
+        missing["default-sort-order-id"] = UNSORTED["order-id"]
+    return missing
 
 
 def _by_snapshot(files: Iterable[Document]) -> dict[int, list[Document]]:

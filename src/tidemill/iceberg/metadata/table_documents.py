@@ -1,10 +1,11 @@
-"""Whether a document that was written elsewhere is a table's, and all of it fits together."""
+"""Validates a table's metadata document that was written elsewhere, before the table is registered."""
 
 from __future__ import annotations
 
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.ids import find_by_id, id_of
 from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
     check_depth,
     find_int,
     find_long,
@@ -15,8 +16,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_object,
     get_objects,
     get_string,
-    get_strings,
-    shown,
+    get_string_map,
 )
 from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, check_spec_fields
 from tidemill.iceberg.metadata.properties import SUPPORTED_VERSION
@@ -26,22 +26,22 @@ from tidemill.iceberg.metadata.snapshots import check_snapshot
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns
 from tidemill.iceberg.metadata.statistics import check_partition_statistics, check_statistics
 from tidemill.iceberg.metadata.table_attributes import check_encryption_key, get_uuid
-from tidemill.iceberg.metadata.table_builder import MAIN, opened
+from tidemill.iceberg.metadata.table_builder import MAIN, with_defaults
 from tidemill.iceberg.model.entries import Document
 
 _WHERE = "metadata"
 
 
 def check_table(metadata: Document) -> None:
-    """Raises InvalidMetadata that names the field when this is no document of a table we can serve."""
+    """Raises InvalidMetadata, naming the field, if the document is not a valid table that can be served."""
     check_depth(get_object(metadata, _WHERE), _WHERE)
     version = get_int(metadata, "format-version", _WHERE)
     if not 1 <= version <= SUPPORTED_VERSION:
         raise InvalidMetadata(f"Cannot read unsupported version {version}")
     _check_fields(metadata, version)
     _check_lists(metadata)
-    _check_shape(metadata, version)
-    _check_history(opened(metadata))
+    _check_schema_spec_and_order(metadata, version)
+    _check_history(with_defaults(metadata))
 
 
 def _check_fields(metadata: Document, version: int) -> None:
@@ -59,7 +59,7 @@ def _check_fields(metadata: Document, version: int) -> None:
     if version > 2:
         get_long(metadata, "next-row-id", _WHERE)
     if metadata.get("properties") is not None:
-        get_strings(metadata, "properties", _WHERE)
+        get_string_map(metadata, "properties", _WHERE)
 
 
 def _check_lists(metadata: Document) -> None:
@@ -72,8 +72,8 @@ def _check_lists(metadata: Document) -> None:
         ("encryption-keys", check_encryption_key),
     ):
         if metadata.get(key) is not None:
-            for at, item in enumerate(get_objects(metadata, key, _WHERE)):
-                check(item, f"{_WHERE}.{key}[{at}]")
+            for index, item in enumerate(get_objects(metadata, key, _WHERE)):
+                check(item, f"{_WHERE}.{key}[{index}]")
     if metadata.get("refs") is not None:
         refs = get_object(metadata["refs"], f"{_WHERE}.refs")
         for name, ref in refs.items():
@@ -91,14 +91,14 @@ def _check_metadata_entry(entry: Document, where: str) -> None:
     get_string(entry, "metadata-file", where)
 
 
-def _check_shape(metadata: Document, version: int) -> None:
+def _check_schema_spec_and_order(metadata: Document, version: int) -> None:
     columns = _current_columns(metadata, version)
     _check_specs(metadata, version, columns)
     if _has_list(metadata, "sort-orders", version):
         default_id = get_int(metadata, "default-sort-order-id", _WHERE)
         orders = get_objects(metadata, "sort-orders", _WHERE)
-        for at, order in enumerate(orders):
-            path = f"{_WHERE}.sort-orders[{at}]"
+        for index, order in enumerate(orders):
+            path = f"{_WHERE}.sort-orders[{index}]"
             get_int(order, "order-id", path)
             check_order(order, path)
         _check_unique(orders, "order-id", "sort-orders")
@@ -111,8 +111,8 @@ def _current_columns(metadata: Document, version: int) -> dict[int, Column]:
         return get_columns(schema, f"{_WHERE}.schema")
     current_id = get_int(metadata, "current-schema-id", _WHERE)
     schemas = get_objects(metadata, "schemas", _WHERE)
-    for at, schema in enumerate(schemas):
-        get_columns(schema, f"{_WHERE}.schemas[{at}]")
+    for index, schema in enumerate(schemas):
+        get_columns(schema, f"{_WHERE}.schemas[{index}]")
     _check_unique(schemas, "schema-id", "schemas")
     return get_columns(_get_by_id(schemas, "schema-id", current_id, "schemas"), f"{_WHERE}.schemas")
 
@@ -126,14 +126,14 @@ def _check_specs(metadata: Document, version: int, columns: dict[int, Column]) -
         return
     default_id = get_int(metadata, "default-spec-id", _WHERE)
     specs = get_objects(metadata, "partition-specs", _WHERE)
-    for at, spec in enumerate(specs):
-        check_spec(spec, f"{_WHERE}.partition-specs[{at}]")
+    for index, spec in enumerate(specs):
+        check_spec(spec, f"{_WHERE}.partition-specs[{index}]")
     _check_unique(specs, "spec-id", "partition-specs")
     check_spec_columns(_get_by_id(specs, "spec-id", default_id, "partition-specs"), columns)
 
 
 def _check_history(table: Document) -> None:
-    """The references and the log have to be about snapshots that there are."""
+    """Checks that references and current snapshot exist, and that sequence numbers and logs are in order."""
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in table["snapshots"]}
     if len(snapshots) < len(table["snapshots"]):
         raise InvalidMetadata(f"Snapshot ids are not unique: {_WHERE}.snapshots")
@@ -158,7 +158,7 @@ def _check_current(current: int | None, main: Document | None) -> None:
     if main is None:
         return
     if current in (None, -1):
-        raise InvalidMetadata(f"Current snapshot is not set, but main branch exists: {shown(main)}")
+        raise InvalidMetadata(f"Current snapshot is not set, but main branch exists: {abbreviated(main)}")
     if current != main["snapshot-id"]:
         raise InvalidMetadata(
             f"Current snapshot ID does not match main branch ({current} != {main['snapshot-id']})"
@@ -166,7 +166,7 @@ def _check_current(current: int | None, main: Document | None) -> None:
 
 
 def _has_list(metadata: Document, key: str, version: int) -> bool:
-    """Writers of v1 may be older than the list."""
+    """Early v1 writers omit the list."""
     if metadata.get(key) is not None:
         return True
     if version > 1:
@@ -174,14 +174,14 @@ def _has_list(metadata: Document, key: str, version: int) -> bool:
     return False
 
 
-def _get_by_id(documents: list[Document], key: str, wanted: int, what: str) -> Document:
+def _get_by_id(documents: list[Document], key: str, wanted: int, label: str) -> Document:
     document = find_by_id(documents, key, wanted)
     if document is None:
-        raise InvalidMetadata(f"Cannot find {key}={wanted} in {_WHERE}.{what}")
+        raise InvalidMetadata(f"Cannot find {key}={wanted} in {_WHERE}.{label}")
     return document
 
 
-def _check_unique(documents: list[Document], key: str, what: str) -> None:
+def _check_unique(documents: list[Document], key: str, label: str) -> None:
     ids = [id_of(document, key) for document in documents]
     if len(set(ids)) < len(ids):
-        raise InvalidMetadata(f"{key} is not unique in {_WHERE}.{what}: {ids}")
+        raise InvalidMetadata(f"{key} is not unique in {_WHERE}.{label}: {ids}")

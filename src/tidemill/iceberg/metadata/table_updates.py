@@ -1,4 +1,4 @@
-"""The updates of tables by the names that clients send."""
+"""The registry of table updates, by the action names that clients send."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidemill.iceberg.model.entries import Document
 
 @dataclass(frozen=True, slots=True)
 class UpdateKind:
-    """`check` looks at the update alone; `apply` may rely on that and looks at the table."""
+    """`check` validates the update alone; `apply` relies on that and applies it to the table."""
 
     check: Callable[[Document, str], None]
     apply: Callable[[TableBuilder, Document], None]
@@ -61,15 +61,15 @@ UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
     "add-encryption-key": UpdateKind(table_attributes.check_add_key, table_attributes.add_key),
     "remove-encryption-key": UpdateKind(table_attributes.check_remove_key, table_attributes.remove_key),
 }
-_OF_VIEWS: Final[Mapping[str, str]] = {
+_VIEW_UPDATES: Final[Mapping[str, str]] = {
     "add-view-version": "AddViewVersion",
     "set-current-view-version": "SetCurrentViewVersion",
 }
 
 
 def checked_updates(updates: Sequence[Any]) -> list[tuple[UpdateKind, Document]]:
-    """Every update with its kind; raises InvalidMetadata when one is unknown or not well formed."""
-    return [_checked(update, f"updates[{at}]") for at, update in enumerate(updates)]
+    """Every update with its kind; raises InvalidMetadata if one is unknown or malformed."""
+    return [_checked(update, f"updates[{index}]") for index, update in enumerate(updates)]
 
 
 def _checked(raw: Any, where: str) -> tuple[UpdateKind, Document]:
@@ -77,8 +77,8 @@ def _checked(raw: Any, where: str) -> tuple[UpdateKind, Document]:
     if update.get("action") is None:
         raise InvalidMetadata(f"Cannot parse metadata update. Missing field: {where}.action")
     action = get_string(update, "action", where).lower()
-    if action in _OF_VIEWS:
-        raise InvalidMetadata(f"Cannot apply update {_OF_VIEWS[action]} to a table: {where}")
+    if action in _VIEW_UPDATES:
+        raise InvalidMetadata(f"Cannot apply update {_VIEW_UPDATES[action]} to a table: {where}")
     kind = UPDATE_KINDS.get(action)
     if kind is None:
         raise InvalidMetadata(f"Cannot convert metadata update action to json: {where}: {action:.100}")

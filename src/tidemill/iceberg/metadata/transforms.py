@@ -1,4 +1,4 @@
-"""Transforms of partition and sort fields: their names, and the types they can be applied to."""
+"""Transforms of partition and sort fields: their names, and the types that they accept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.json_fields import get_int, get_ints, get_string, shown
+from tidemill.iceberg.metadata.json_fields import abbreviated, get_int, get_ints, get_string
 from tidemill.iceberg.metadata.schemas import Column
 from tidemill.iceberg.metadata.types import get_family
 from tidemill.iceberg.model.entries import Document
@@ -33,26 +33,26 @@ _NOT_IDENTITY: Final = frozenset({"geography", "geometry", "variant"})
 
 
 def check_transform(field: Document, where: str) -> None:
-    """Any transform by its syntax; those of the specification by their parameters, too."""
+    """Checks the syntax, and for transforms of the specification also the parameters."""
     name = get_string(field, "transform", where)
     if not _SYNTAX.fullmatch(name):
-        raise InvalidMetadata(f"Cannot parse transform: {where}.transform: {shown(name)}")
+        raise InvalidMetadata(f"Cannot parse transform: {where}.transform: {abbreviated(name)}")
     if match := _WIDTH.fullmatch(name.lower()):
-        what = "number of buckets" if match[1] == "bucket" else "truncate width"
-        # Far longer numbers would not even be parsed.
+        label = "number of buckets" if match[1] == "bucket" else "truncate width"
+        # Python refuses to parse extremely long numbers.
         width = int(match[2][:20])
         if not 0 < width < _INT_LIMIT:
-            raise InvalidMetadata(f"Invalid {what}: {match[2]:.20} (must be > 0)")
+            raise InvalidMetadata(f"Invalid {label}: {match[2]:.20} (must be > 0)")
 
 
 def canonical_transform(name: str) -> str:
-    """Names of the specification have no case; unknown ones stay as they came."""
+    """Transforms of the specification are case-insensitive; unknown ones stay unchanged."""
     lower = name.lower()
     return lower if lower in _NAMED or _WIDTH.fullmatch(lower) else name
 
 
 def get_sources(field: Document, where: str) -> Sequence[int]:
-    """The ids of the columns a field is made from; only transforms of many have `source-ids`."""
+    """The ids of a field's source columns; only transforms of several columns use `source-ids`."""
     if field.get("source-id") is None and field.get("source-ids") is not None:
         sources = get_ints(field, "source-ids", where)
         if not sources:
@@ -61,9 +61,9 @@ def get_sources(field: Document, where: str) -> Sequence[int]:
     return [get_int(field, "source-id", where)]
 
 
-def with_sources(field: Document, fresh: Mapping[int, int], where: str) -> Document:
-    """The field, with the ids that its columns have now."""
-    sources = [fresh[source] for source in get_sources(field, where)]
+def with_fresh_sources(field: Document, fresh_ids: Mapping[int, int], where: str) -> Document:
+    """The field with the fresh ids of its source columns."""
+    sources = [fresh_ids[source] for source in get_sources(field, where)]
     renewed: dict[str, Any] = {"source-ids": sources} if "source-ids" in field else {}
     if field.get("source-id") is not None:
         renewed["source-id"] = sources[0]
@@ -71,7 +71,7 @@ def with_sources(field: Document, fresh: Mapping[int, int], where: str) -> Docum
 
 
 def can_transform(transform: str, column: Column) -> bool:
-    """Whether values of a primitive column can go through; of unknown transforms that is assumed."""
+    """Whether the transform accepts a primitive column; unknown transforms accept any."""
     family = get_family(column.type, column.name)
     name = transform.split("[")[0]
     if name == "identity":

@@ -1,4 +1,4 @@
-"""The names of primitive types: which there are, and since which format version."""
+"""Names of primitive types, and the format version that introduced each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SINCE_V3: Final = frozenset(
 
 
 def get_family(name: str, where: str) -> str:
-    """The type without its parameters; raises InvalidMetadata when there is no such type."""
+    """The type without its parameters; raises InvalidMetadata if there is no such type."""
     lower = name.lower()
     if lower in _PLAIN:
         return lower
@@ -54,7 +54,7 @@ def get_family(name: str, where: str) -> str:
 
 
 def first_version(family: str) -> int:
-    """The format version that brought the type."""
+    """The format version that introduced the type."""
     return 3 if family in _SINCE_V3 else 1
 
 

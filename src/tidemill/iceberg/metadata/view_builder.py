@@ -1,4 +1,9 @@
-"""The next state of a view while the updates of one commit are applied to it."""
+"""A view's metadata document while the updates of one commit are applied to it.
+
+`changed_view` (in `views`) opens a builder on the current document, applies every update, and calls `build`.
+The base must stay intact, because `build` and the commit compare it with the result. Adding a schema or
+version that already exists is not an error: clients repeat commits after a lost response.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
 
 
 class ViewBuilder:
-    """Shares what does not change with the base, and never writes to it."""
+    """Shares unchanged values with the base, and never modifies them."""
 
     def __init__(self, base: Document, now_ms: int) -> None:
         self._base = base
@@ -27,24 +32,24 @@ class ViewBuilder:
         self._document = dict(base)
         self._properties: dict[str, str] = dict(base.get("properties") or {})
         self._schemas: list[Document] = list(base["schemas"])
-        self._versions: dict[int, Document] = {each["version-id"]: each for each in base["versions"]}
+        self._versions: dict[int, Document] = {version["version-id"]: version for version in base["versions"]}
         self._current: int = base["current-version-id"]
-        self._entry: Document | None = None
+        self._log_entry: Document | None = None
         self._added: set[int] = set()
-        self._last_schema: int | None = None
-        self._last_version: int | None = None
+        self._last_schema_id: int | None = None
+        self._last_version_id: int | None = None
         self._is_changed = False
 
     def assign_uuid(self, uuid: str) -> None:
         if uuid.lower() != self._base["view-uuid"].lower():
             raise InvalidMetadata("Cannot reassign uuid")
 
-    def upgrade_format(self, wanted: int) -> None:
-        present: int = self._base["format-version"]
-        if wanted < present:
-            raise InvalidMetadata(f"Cannot downgrade v{present} view to v{wanted}")
-        if wanted > present:
-            raise InvalidMetadata(f"Unsupported format version: {wanted}")
+    def upgrade_format(self, version: int) -> None:
+        current: int = self._base["format-version"]
+        if version < current:
+            raise InvalidMetadata(f"Cannot downgrade v{current} view to v{version}")
+        if version > current:
+            raise InvalidMetadata(f"Unsupported format version: {version}")
 
     def set_location(self, location: str) -> None:
         if location != self._document["location"]:
@@ -61,59 +66,63 @@ class ViewBuilder:
         self._is_changed = self._is_changed or bool(removals)
 
     def add_schema(self, schema: Document) -> None:
-        """One that is there already counts as last added, too: a commit may come twice."""
-        same = next((each["schema-id"] for each in self._schemas if same_schema(each, schema)), None)
-        if same is None:
-            same = next_id([each["schema-id"] for each in self._schemas], 0, "schema-id")
-            self._schemas.append(stored_schema(schema, same))
+        """An identical existing schema counts as added, so a retry succeeds."""
+        schema_id = next((known["schema-id"] for known in self._schemas if same_schema(known, schema)), None)
+        if schema_id is None:
+            schema_id = next_id([known["schema-id"] for known in self._schemas], 0, "schema-id")
+            self._schemas.append(stored_schema(schema, schema_id))
             self._is_changed = True
-        self._last_schema = same
+        self._last_schema_id = schema_id
 
     def add_version(self, version: Document) -> None:
-        resolved = {**version, "schema-id": self._known_schema(version["schema-id"])}
-        same = next((known for known, each in self._versions.items() if same_version(each, resolved)), None)
-        if same is None:
-            same = next_id(list(self._versions), version["version-id"], "version-id")
-            self._versions[same] = {**resolved, "version-id": same}
-            self._added.add(same)
+        resolved = {**version, "schema-id": self._resolved_schema_id(version["schema-id"])}
+        version_id = next(
+            (known_id for known_id, known in self._versions.items() if same_version(known, resolved)), None
+        )
+        if version_id is None:
+            version_id = next_id(list(self._versions), version["version-id"], "version-id")
+            self._versions[version_id] = {**resolved, "version-id": version_id}
+            self._added.add(version_id)
             self._is_changed = True
-        self._last_version = same
+        self._last_version_id = version_id
 
     def set_current_version(self, version_id: int) -> None:
         if version_id == LAST_ADDED:
-            if self._last_version is None:
+            if self._last_version_id is None:
                 raise InvalidMetadata("Cannot set last version id: no current version id has been set")
-            version_id = self._last_version
+            version_id = self._last_version_id
         if version_id == self._current:
             return
         if version_id not in self._versions:
             raise InvalidMetadata(f"Cannot set current version to unknown version: {version_id}")
-        # An old version comes back now, and not at the time when it was made.
+        # An old version becomes current now, not at its creation time.
         is_new = version_id in self._added
         moment = self._versions[version_id]["timestamp-ms"] if is_new else self._now_ms
-        self._entry = {"timestamp-ms": moment, "version-id": version_id}
+        self._log_entry = {"timestamp-ms": moment, "version-id": version_id}
         self._current = version_id
         self._is_changed = True
 
-    def finished(self) -> Document:
-        """The base itself when nothing has changed."""
+    def build(self) -> Document:
+        """The new document, or the base itself if nothing has changed."""
         if not self._is_changed:
             return self._base
         self._check_dialects()
         retained = self._retained(history_size(self._properties))
         self._document["current-version-id"] = self._current
         self._document["schemas"] = self._schemas
-        self._document["versions"] = [self._versions[each] for each in self._versions if each in retained]
+        self._document["versions"] = [
+            version for version_id, version in self._versions.items() if version_id in retained
+        ]
         self._document["version-log"] = self._log(retained)
         self._document.pop("properties", None)
         return self._document | ({"properties": self._properties} if self._properties else {})
 
-    def _known_schema(self, schema_id: int) -> int:
+    def _resolved_schema_id(self, schema_id: int) -> int:
         if schema_id == LAST_ADDED:
-            if self._last_schema is None:
+            if self._last_schema_id is None:
                 raise InvalidMetadata("Cannot set last added schema: no schema has been added")
-            return self._last_schema
-        if all(each["schema-id"] != schema_id for each in self._schemas):
+            return self._last_schema_id
+        if all(known["schema-id"] != schema_id for known in self._schemas):
             raise InvalidMetadata(f"Cannot add version with unknown schema: {schema_id}")
         return schema_id
 
@@ -130,28 +139,28 @@ class ViewBuilder:
             )
 
     def _retained(self, size: int) -> Set[int]:
-        """The latest, with the current one and all that were added now among them."""
+        """The latest versions; always includes the current one and all that this commit added."""
         needed = self._added | {self._current}
         others = sorted(self._versions.keys() - needed, reverse=True)
         return needed | set(others[: max(size - len(needed), 0)])
 
     def _log(self, retained: Set[int]) -> list[Document]:
         log: list[Document] = list(self._base["version-log"])
-        if self._entry is not None:
-            log.append(self._entry)
+        if self._log_entry is not None:
+            log.append(self._log_entry)
         if len(retained) == len(self._versions):
             return log
-        # What led to a version that is gone cannot be told any more.
-        gone = (place for place, entry in enumerate(log) if entry["version-id"] not in retained)
+        # The log up to an expired version is dropped: with gaps it would be wrong.
+        gone = (index for index, entry in enumerate(log) if entry["version-id"] not in retained)
         return log[max(gone, default=-1) + 1 :]
 
 
 def history_size(properties: Mapping[str, str]) -> int:
-    """How many versions to keep; readers check it again, so that a wrong one makes a view unreadable."""
-    given = properties.get(HISTORY_SIZE, str(DEFAULT_HISTORY_SIZE))
-    size = as_int(given)
+    """How many versions to keep; readers check this too: an invalid value makes a view unreadable."""
+    text = properties.get(HISTORY_SIZE, str(DEFAULT_HISTORY_SIZE))
+    size = as_int(text)
     if size is None:
-        raise InvalidMetadata(f"{HISTORY_SIZE} must be a number but was {given!r:.100}")
+        raise InvalidMetadata(f"{HISTORY_SIZE} must be a number but was {text!r:.100}")
     if size <= 0:
         raise InvalidMetadata(f"{HISTORY_SIZE} must be positive but was {size}")
     return size

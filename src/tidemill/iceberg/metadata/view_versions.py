@@ -1,4 +1,4 @@
-"""Versions of views: what they have to consist of, their dialects, and what makes two of them the same."""
+"""Versions of views: validation, dialects and equality."""
 
 from __future__ import annotations
 
@@ -14,38 +14,40 @@ from tidemill.iceberg.metadata.json_fields import (
     get_long,
     get_objects,
     get_string,
-    get_strings,
-    get_texts,
+    get_string_list,
+    get_string_map,
     without_nulls,
 )
 from tidemill.iceberg.model.entries import Document
 
 SQL: Final = "sql"
-# What a version is called and when it was made are not part of what it says.
-CIRCUMSTANCES: Final = frozenset({"version-id", "timestamp-ms"})
+# Versions are compared by content, not by id and creation time.
+NOT_COMPARED: Final = frozenset({"version-id", "timestamp-ms"})
 
 
 def check_version(version: Document, where: str) -> None:
-    """That every field is there and of its type; representations of kinds yet unknown are let pass."""
+    """Checks that all fields exist and have the right types; accepts unknown kinds of representations."""
     check_depth(version, where)
     get_int(version, "version-id", where)
     get_int(version, "schema-id", where)
     get_long(version, "timestamp-ms", where)
-    get_strings(version, "summary", where)
-    for at, representation in enumerate(get_objects(version, "representations", where)):
-        path = f"{where}.representations[{at}]"
+    get_string_map(version, "summary", where)
+    for index, representation in enumerate(get_objects(version, "representations", where)):
+        path = f"{where}.representations[{index}]"
         if get_string(representation, "type", path).lower() == SQL:
             get_string(representation, "sql", path)
             get_string(representation, "dialect", path)
     find_string(version, "default-catalog", where)
-    get_texts(version, "default-namespace", where)
+    get_string_list(version, "default-namespace", where)
 
 
 def writable_version(version: Document, where: str) -> Document:
-    """A version as it may be added to a view: all SQL, and one query for each dialect."""
+    """Checks a version before it is added to a view: only SQL, and one query per dialect."""
     check_version(version, where)
     representations: list[Document] = version["representations"]
-    unknown = sorted({kind for each in representations if (kind := each["type"].lower()) != SQL})
+    unknown = sorted(
+        {kind for representation in representations if (kind := representation["type"].lower()) != SQL}
+    )
     if unknown:
         raise InvalidMetadata(f"Found unsupported view representations: [{', '.join(unknown):.200}]")
     seen = set()
@@ -56,22 +58,25 @@ def writable_version(version: Document, where: str) -> Document:
             )
         seen.add(dialect)
     pruned: Document = without_nulls(version)
-    return {**pruned, "representations": [{**each, "type": SQL} for each in pruned["representations"]]}
+    return {
+        **pruned,
+        "representations": [{**representation, "type": SQL} for representation in pruned["representations"]],
+    }
 
 
-def same_version(one: Document, other: Document) -> bool:
-    """Whether both say the same, in fields known here or not; null is the same as absent."""
-    return _said(one) == _said(other)
+def same_version(left: Document, right: Document) -> bool:
+    """Compares all fields, known or not, except id and time; null equals absent."""
+    return _comparable(left) == _comparable(right)
 
 
 def dialects_of(version: Document) -> frozenset[str]:
     return frozenset(_dialects(version))
 
 
-def _said(version: Document) -> str:
-    # As text, because to Python 1, 1.0 and true are equal.
-    said = {key: value for key, value in version.items() if key not in CIRCUMSTANCES and value is not None}
-    return json.dumps(said, sort_keys=True)
+def _comparable(version: Document) -> str:
+    # As text, because 1, 1.0 and True are equal in Python.
+    compared = {key: value for key, value in version.items() if key not in NOT_COMPARED and value is not None}
+    return json.dumps(compared, sort_keys=True)
 
 
 def _dialects(version: Document) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Iceberg tables and views as the catalog keeps them."""
+"""Iceberg tables and views as the catalog stores them, and the requests that change them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from tidemill.catalog.model.identifiers import TableIdent
 
 Document: TypeAlias = dict[str, Any]
-"""A JSON object of the Iceberg specifications, with every field it came with."""
+"""A JSON object of the Iceberg specification; keeps unknown fields."""
 
 
 class EntryKind(Enum):
@@ -19,7 +19,7 @@ class EntryKind(Enum):
 
 
 class Holder(Enum):
-    """What a name stands for; LANCE is a table, materialized view or stored query of the Lance protocol."""
+    """What holds a name; LANCE is a table, materialized view or stored query of the Lance protocol."""
 
     LANCE = "lance"
     ICEBERG_TABLE = "iceberg_table"
@@ -28,22 +28,22 @@ class Holder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table or view at one state: `metadata` is its document as JSON, ready to be served.
+    """A table or view in one state: `metadata` is its document as JSON, ready to be served.
 
-    `place` is its location in the one form that overlaps are judged by; the document has the client's form.
+    `location` is normalized so that overlaps can be detected; the document has the client's spelling.
     """
 
     entry_id: UUID
     ident: TableIdent
     kind: EntryKind
-    place: str
+    location: str
     metadata_location: str
     metadata: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EntryState:
-    """Where the metadata of a table or view is, and what it says."""
+    """The metadata of a table or view, and the location of its file."""
 
     metadata_location: str
     metadata: bytes
@@ -51,16 +51,16 @@ class EntryState:
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """A table that is described and not made yet; the commit that makes it brings everything again."""
+    """A table that does not exist yet; the commit that creates it sends the whole description again."""
 
     ident: TableIdent
-    place: str
+    location: str
     metadata: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """What a client says of a table to be created; ids in the schema are the client's and are given anew."""
+    """A client's description of a new table; the catalog reassigns the ids in the schema."""
 
     schema: Document
     location: str | None = None
@@ -79,7 +79,7 @@ class NewView:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Updates of one table or view, and what has to hold for them to be applied."""
+    """Updates of one table or view, and the requirements that must hold to apply them."""
 
     ident: TableIdent
     requirements: tuple[Document, ...]
@@ -87,14 +87,14 @@ class Change:
 
 
 class Purge(Enum):
-    """What becomes of the files of a dropped table."""
+    """What happens to the files of a dropped table."""
 
     KEEP_FILES = "keep"
     REMOVE_FILES = "remove"
 
 
 class Registration(Enum):
-    """What to do when the name of a table to register is taken by an Iceberg table."""
+    """What to do when registering a table under a name that an Iceberg table already has."""
 
     REFUSE = "refuse"
     OVERWRITE = "overwrite"

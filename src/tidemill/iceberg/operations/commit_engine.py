@@ -1,4 +1,20 @@
-"""From a state to the next: files first, then one transaction; from the start when somebody was faster."""
+"""Commits tables and views: writes metadata files, then swaps the catalog rows in one transaction.
+
+Every create, commit and replace goes through `Committer.commit`:
+
+1. `plan` reads the current state and returns one `PlannedChange` per table or view.
+2. The engine writes a new metadata file for each change. Nothing refers to these files yet.
+3. One transaction stores the response of the request (`on_commit`), then swaps each row from the state that
+   `plan` saw to the new one. The row decides which state is current; the files only follow.
+
+If another process committed in between, a swap finds a different state: the transaction rolls back, the new
+files are removed, and everything starts over at step 1 with the state that is current by then. Requirements
+are therefore always checked against the very state that the updates are applied to.
+
+If the database never answers COMMIT, nobody knows whether the rows refer to the new files. Removing them
+could destroy a committed table, so they stay, and `InDoubtCommits` (in `outcomes`) decides about them later.
+Removing files is always best effort: an unused file does no harm, a missing one breaks a table.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +35,26 @@ from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
-from tidemill.iceberg.operations.file_removal import FileRemoval
-from tidemill.iceberg.operations.names import location_taken, refuse_overlap
-from tidemill.iceberg.operations.outcomes import Change, UnsettledCommits, carry_out, have_happened
+from tidemill.iceberg.operations.file_removal import FileRemover
+from tidemill.iceberg.operations.names import check_no_overlap, location_overlap
+from tidemill.iceberg.operations.outcomes import InDoubtCommits, Transition, are_committed, run_transaction
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
-ATTEMPTS: Final = 40
+MAX_ATTEMPTS: Final = 40
 FIRST_PAUSE_SECONDS: Final = 0.002
 LONGEST_PAUSE_SECONDS: Final = 0.2
-LOCKS: Final = 256
+LOCK_COUNT: Final = 256
 
 log = structlog.get_logger("tidemill.iceberg")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What becomes of one table or view: `after` is still without its file; no document means no change.
+class PlannedChange:
+    """The planned change of one table or view.
 
-    `obsolete` are files that nobody needs once it is done.
+    `after` has no metadata file yet; the engine writes `document` and fills it in. Without a document nothing
+    is written, and the commit only checks that the entry is still in the state `before`. `obsolete` lists the
+    files that are no longer needed after the commit.
     """
 
     before: Entry | None
@@ -45,159 +63,171 @@ class Step:
     obsolete: Sequence[str] = ()
 
     @property
-    def is_placed_anew(self) -> bool:
-        return self.before is None or self.before.place != self.after.place
+    def has_new_location(self) -> bool:
+        return self.before is None or self.before.location != self.after.location
 
 
-class _Overtaken(CommitConflict):
-    """The state a step began from is gone."""
+class _ConcurrentCommit(CommitConflict):
+    """Another commit replaced the state that the change was planned for."""
 
 
 class Committer:
     def __init__(self, store: IcebergStore, files: MetadataFiles) -> None:
         self._store = store
         self._files = files
-        self._removal = FileRemoval(store, files)
-        self._unsettled = UnsettledCommits(store, files)
-        # Threads of one process would otherwise race each other again and again for the same table.
-        self._locks = [Lock() for _ in range(LOCKS)]
+        self._remover = FileRemover(store, files)
+        self._in_doubt = InDoubtCommits(store, files)
+        # Threads of one process take turns per table; otherwise they would keep invalidating each other.
+        self._locks = [Lock() for _ in range(LOCK_COUNT)]
 
     def commit(
         self,
         idents: Sequence[TableIdent],
-        plan: Callable[[], Sequence[Step]],
+        plan: Callable[[], Sequence[PlannedChange]],
         on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
     ) -> Sequence[Entry]:
-        """`plan` looks at the present state and is asked again when that has changed meanwhile.
+        """Commits what `plan` returns; calls it again when another commit was faster.
 
-        Raises what it raises, CommitConflict when others were faster every time, and CommitStateUnknown.
+        Raises whatever `plan` and `on_commit` raise, CommitConflict after the last attempt, and
+        CommitStateUnknown when the outcome cannot be determined.
         """
-        with _tidying():
-            self._unsettled.settle()
-        with ExitStack() as turns:
-            for number in sorted({hash(ident) % LOCKS for ident in idents}):
-                turns.enter_context(self._locks[number])
-            for attempt in range(ATTEMPTS):
-                steps = plan()
+        with _best_effort_cleanup():
+            self._in_doubt.resolve()
+        with ExitStack() as held_locks:
+            for number in sorted({hash(ident) % LOCK_COUNT for ident in idents}):
+                held_locks.enter_context(self._locks[number])
+            for attempt in range(MAX_ATTEMPTS):
+                changes = plan()
                 try:
-                    return self._carry_out(steps, on_commit)
-                except _Overtaken:
-                    _pause(attempt)
-        named = ", ".join(map(str, idents))
-        raise CommitConflict(f"Cannot commit {named}: other commits were faster {ATTEMPTS} times; try again")
+                    return self._write_and_commit(changes, on_commit)
+                except _ConcurrentCommit:
+                    _back_off(attempt)
+        names = ", ".join(map(str, idents))
+        raise CommitConflict(
+            f"Cannot commit {names}: other commits were faster {MAX_ATTEMPTS} times; try again"
+        )
 
-    def _carry_out(
-        self, steps: Sequence[Step], on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None]
+    def _write_and_commit(
+        self,
+        changes: Sequence[PlannedChange],
+        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
     ) -> Sequence[Entry]:
         written: list[str] = []
-        done: list[Step] = []
+        with_files: list[PlannedChange] = []
         try:
-            for step in steps:
-                done.append(self._with_file(step, written))
-            self._commit(done, on_commit)
+            for change in changes:
+                with_files.append(self._with_metadata_file(change, written))
+            self._commit(with_files, on_commit)
         except CommitStateUnknown:
-            self._unsettled.add(_changes(done), written)
+            self._in_doubt.add(_transitions(with_files), written)
             raise
         except Exception:
-            with _tidying():
+            with _best_effort_cleanup():
                 for file in written:
                     self._files.remove(file)
             raise
-        with _tidying():
-            for step in steps:
-                self._removal.remove_obsolete(step.obsolete, step.after.entry_id)
-        return [step.after for step in done]
+        with _best_effort_cleanup():
+            for change in changes:
+                self._remover.remove_obsolete(change.obsolete, change.after.entry_id)
+        return [change.after for change in with_files]
 
     def _commit(
-        self, steps: Sequence[Step], on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None]
+        self,
+        changes: Sequence[PlannedChange],
+        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
     ) -> None:
         def work(tx: IcebergTransaction) -> None:
-            on_commit(tx, [step.after for step in steps])
-            # Others hold a place before they hold a table; whoever did it the other way round would
-            # wait for somebody who waits.
-            _check_places(tx, steps)
-            if len(steps) > 1:
-                _lock(tx, steps)
-            for step in sorted(steps, key=lambda step: step.after.entry_id):
-                _apply(tx, step)
+            on_commit(tx, [change.after for change in changes])
+            # All transactions lock locations before tables; the opposite order could deadlock.
+            _check_locations(tx, changes)
+            if len(changes) > 1:
+                _lock(tx, changes)
+            for change in sorted(changes, key=lambda change: change.after.entry_id):
+                _apply(tx, change)
 
         retry_deadlocks(
-            lambda: carry_out(self._store, work, lambda tx, _: have_happened(tx, _changes(steps)))
+            lambda: run_transaction(self._store, work, lambda tx, _: are_committed(tx, _transitions(changes)))
         )
 
-    def _with_file(self, step: Step, written: list[str]) -> Step:
-        if step.document is None:
-            return step
-        self._check_directory(step, step.document)
-        previous = None if step.before is None else step.before.metadata_location
-        made = self._files.write(step.document, step.after.kind, previous)
-        written.append(made.location)
-        return replace(step, after=replace(step.after, metadata_location=made.location, metadata=made.data))
+    def _with_metadata_file(self, change: PlannedChange, written: list[str]) -> PlannedChange:
+        if change.document is None:
+            return change
+        self._check_directory(change, change.document)
+        previous = None if change.before is None else change.before.metadata_location
+        file = self._files.write(change.document, change.after.kind, previous)
+        written.append(file.location)
+        return replace(
+            change, after=replace(change.after, metadata_location=file.location, metadata=file.data)
+        )
 
-    def _check_directory(self, step: Step, document: Document) -> None:
-        """Raises InvalidInput; afterwards there would be a file or directory where somebody else has his."""
+    def _check_directory(self, change: PlannedChange, document: Document) -> None:
+        """Raises InvalidInput before a file or directory is created inside the location of another entry."""
         directory = self._files.directory_of(document)
-        is_own = directory.startswith(f"{step.after.place}/")
-        if is_own and not step.is_placed_anew:
+        is_own = directory.startswith(f"{change.after.location}/")
+        if is_own and not change.has_new_location:
             return
         with self._store.reading() as tx:
-            refuse_overlap(tx, step.after)
-            if not is_own and tx.iceberg.is_in_another(directory, step.after.entry_id):
-                raise location_taken(directory)
+            check_no_overlap(tx, change.after)
+            if not is_own and tx.iceberg.is_in_another(directory, change.after.entry_id):
+                raise location_overlap(directory)
 
 
-def _changes(steps: Sequence[Step]) -> Sequence[Change]:
-    return [(step.before, step.after) for step in steps if step.document is not None]
+def _transitions(changes: Sequence[PlannedChange]) -> Sequence[Transition]:
+    return [(change.before, change.after) for change in changes if change.document is not None]
 
 
 @contextmanager
-def _tidying() -> Iterator[None]:
-    """What is decided stays so: a file too many does no harm."""
+def _best_effort_cleanup() -> Iterator[None]:
+    """Logs failures to remove files: the commit is already decided, and an unused file does no harm."""
     try:
         yield
     except (Unavailable, OSError) as error:
-        log.warning("files that nobody needs were not removed", problem=str(error))
+        log.warning("unused files were not removed", problem=str(error))
 
 
-def _check_places(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
-    for step in steps:
-        if step.is_placed_anew and (
-            tx.iceberg.is_place_taken(step.after)
-            or any(_overlap(step.after.place, other.after.place) for other in steps if other is not step)
+def _check_locations(tx: IcebergTransaction, changes: Sequence[PlannedChange]) -> None:
+    for change in changes:
+        if change.has_new_location and (
+            tx.iceberg.is_location_taken(change.after)
+            or any(
+                _overlap(change.after.location, other.after.location)
+                for other in changes
+                if other is not change
+            )
         ):
-            raise location_taken(step.after.place)
+            raise location_overlap(change.after.location)
 
 
-def _lock(tx: IcebergTransaction, steps: Sequence[Step]) -> None:
-    """Namespaces that gain names, then the tables there are: the order that all transactions keep."""
-    tx.namespaces.lock_all({step.after.ident.namespace for step in steps if step.before is None})
-    tx.iceberg.lock_all({step.before.entry_id for step in steps if step.before is not None})
+def _lock(tx: IcebergTransaction, changes: Sequence[PlannedChange]) -> None:
+    """Locks namespaces that gain names, then existing tables: the lock order of all transactions."""
+    tx.namespaces.lock_all({change.after.ident.namespace for change in changes if change.before is None})
+    tx.iceberg.lock_all({change.before.entry_id for change in changes if change.before is not None})
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+def _overlap(left: str, right: str) -> bool:
+    return left == right or left.startswith(f"{right}/") or right.startswith(f"{left}/")
 
 
-def _apply(tx: IcebergTransaction, step: Step) -> None:
-    """Raises _Overtaken."""
-    if step.before is None:
+def _apply(tx: IcebergTransaction, change: PlannedChange) -> None:
+    """Raises _ConcurrentCommit."""
+    if change.before is None:
         try:
-            tx.iceberg.add(step.after)
+            tx.iceberg.add(change.after)
         except NameTaken as error:
-            raise _Overtaken from error
-    elif step.document is None:
-        if not _is_still(tx, step.before):
-            raise _Overtaken
-    elif not tx.iceberg.swap(step.before, step.after):
-        raise _Overtaken
+            raise _ConcurrentCommit from error
+    elif change.document is None:
+        if not _is_unchanged(tx, change.before):
+            raise _ConcurrentCommit
+    elif not tx.iceberg.swap(change.before, change.after):
+        raise _ConcurrentCommit
 
 
-def _is_still(tx: IcebergTransaction, entry: Entry) -> bool:
-    """It is not changed, and what was required of it has to hold when others are."""
+def _is_unchanged(tx: IcebergTransaction, entry: Entry) -> bool:
+    """The entry does not change, but its requirements must still hold when the other changes commit."""
     found = tx.iceberg.lock(entry.ident, entry.kind)
     return found is not None and found.metadata_location == entry.metadata_location
 
 
-def _pause(attempt: int) -> None:
+def _back_off(attempt: int) -> None:
     longest = min(FIRST_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS)
     time.sleep(random.uniform(0, longest))

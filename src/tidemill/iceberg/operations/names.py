@@ -1,4 +1,4 @@
-"""What is the same for names of tables and of views: looking them up, moving them, taking them away."""
+"""Operations on names that tables and views share: look up, list, register, rename and remove."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
-from tidemill.iceberg.operations.outcomes import carry_out, have_happened
+from tidemill.iceberg.operations.outcomes import are_committed, run_transaction
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 
 class EntryNames:
-    """Of one kind; `missing` is the error that tells of a name that is not one of these."""
+    """Names of one kind of entry; `not_found` builds the error for a name that is not of this kind."""
 
     def __init__(
         self,
         store: IcebergStore,
         authorizer: Authorizer,
         kind: EntryKind,
-        missing: Callable[[TableIdent], TidemillError],
+        not_found: Callable[[TableIdent], TidemillError],
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._kind = kind
-        self._missing = missing
+        self._not_found = not_found
 
     def get(self, caller: Caller, ident: TableIdent) -> Entry:
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.reading() as tx:
-            return self.found(tx, ident)
+            return self.get_in(tx, ident)
 
-    def found(self, tx: IcebergTransaction, ident: TableIdent) -> Entry:
+    def get_in(self, tx: IcebergTransaction, ident: TableIdent) -> Entry:
         entry = tx.iceberg.find(ident, self._kind)
         if entry is None:
-            raise self._missing(ident)
+            raise self._not_found(ident)
         return entry
 
     def check_exists(self, caller: Caller, ident: TableIdent) -> None:
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.reading() as tx:
             if not tx.iceberg.exists(ident, self._kind):
-                raise self._missing(ident)
+                raise self._not_found(ident)
 
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         self._authorizer.require(caller, Permission.READ, namespace)
@@ -60,33 +60,35 @@ class EntryNames:
         on_commit: OnCommit[Entry],
         check: Callable[[Entry], None] = lambda _: None,
     ) -> Entry:
-        """Adds the entry, or puts it in the place of the one there is.
+        """Adds the entry, or replaces the existing one.
 
-        `check` is called with the row locked: a commit that removes old metadata files waits, or was first.
+        `check` runs with the row locked: a commit that removes old metadata files waits, or has finished.
         """
         after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
 
         def work(tx: IcebergTransaction) -> Entry:
             on_commit(tx, after)
-            if tx.iceberg.is_place_taken(after):
-                raise location_taken(after.place)
+            if tx.iceberg.is_location_taken(after):
+                raise location_overlap(after.location)
             if existing is None:
                 tx.iceberg.add(after)
             elif not tx.iceberg.swap(existing, after):
-                raise CommitConflict(f"Cannot overwrite {entry.ident}: it was changed meanwhile; try again")
+                raise CommitConflict(
+                    f"Cannot overwrite {entry.ident}: it was changed concurrently; try again"
+                )
             else:
                 check(after)
             return after
 
-        return carry_out(self._store, work, lambda tx, _: have_happened(tx, [(existing, after)]))
+        return run_transaction(self._store, work, lambda tx, _: are_committed(tx, [(existing, after)]))
 
     def remove(self, ident: TableIdent, on_commit: OnCommit[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
-        """Takes the name away; files that are to be removed are noted in the same transaction."""
+        """Removes the name, and queues the files for removal in the same transaction if requested."""
 
         def work(tx: IcebergTransaction) -> Entry:
             entry = tx.iceberg.lock(ident, self._kind)
             if entry is None:
-                raise self._missing(ident)
+                raise self._not_found(ident)
             on_commit(tx, entry)
             if purge is Purge.REMOVE_FILES:
                 tx.purges.add(entry)
@@ -96,7 +98,7 @@ class EntryNames:
         def is_gone(tx: IcebergTransaction, entry: Entry) -> bool:
             return tx.iceberg.lock_state(entry.entry_id) is None
 
-        return carry_out(self._store, work, is_gone)
+        return run_transaction(self._store, work, is_gone)
 
     def rename(
         self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
@@ -107,28 +109,28 @@ class EntryNames:
 
         def work(tx: IcebergTransaction) -> Entry:
             on_commit(tx, None)
-            entry = self.found(tx, source)
+            entry = self.get_in(tx, source)
             tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
-                raise self._missing(source)
+                raise self._not_found(source)
             return entry
 
         def is_renamed(tx: IcebergTransaction, entry: Entry) -> bool | None:
             for ident, answer in ((target, True), (source, False)):
-                found = tx.iceberg.find(ident, self._kind)
-                if found is not None and found.entry_id == entry.entry_id:
+                get_in = tx.iceberg.find(ident, self._kind)
+                if get_in is not None and get_in.entry_id == entry.entry_id:
                     return answer
             return None
 
-        carry_out(self._store, work, is_renamed)
+        run_transaction(self._store, work, is_renamed)
 
 
 def now_ms(tx: IcebergTransaction) -> int:
     return int(tx.now().timestamp() * 1000)
 
 
-def refuse_taken(tx: IcebergTransaction, entry: Entry) -> None:
-    """Raises NameTaken, NamespaceNotFound: what adding the entry would raise, before files are written."""
+def check_name_free(tx: IcebergTransaction, entry: Entry) -> None:
+    """Raises NameTaken or NamespaceNotFound before any file is written, as adding the entry would."""
     holder = tx.iceberg.find_holder(entry.ident)
     if holder is not None:
         raise NameTaken(entry.ident, entry.kind, holder)
@@ -136,12 +138,12 @@ def refuse_taken(tx: IcebergTransaction, entry: Entry) -> None:
         tx.namespaces.get(entry.ident.namespace)
 
 
-def refuse_overlap(tx: IcebergTransaction, entry: Entry) -> None:
-    """Raises what taking the place would raise, before anything is written there."""
+def check_no_overlap(tx: IcebergTransaction, entry: Entry) -> None:
+    """Raises InvalidInput before any file is written, as adding the entry would."""
     if tx.iceberg.is_overlapping(entry):
-        raise location_taken(entry.place)
+        raise location_overlap(entry.location)
 
 
-def location_taken(place: str) -> InvalidInput:
-    """Not a conflict: on a commit clients would take that for a reason to try the same again."""
-    return InvalidInput("location", f"{place:.200} is, contains or lies in the place of something else")
+def location_overlap(location: str) -> InvalidInput:
+    """Not a conflict: clients answer a conflict on a commit by retrying the same commit."""
+    return InvalidInput("location", f"{location:.200} overlaps the location of another table or view")

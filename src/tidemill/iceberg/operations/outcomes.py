@@ -1,4 +1,14 @@
-"""Finds out what became of a transaction whose COMMIT was sent and never answered."""
+"""Determines the outcome of transactions whose COMMIT was sent but never answered.
+
+When the connection breaks during COMMIT, the database may have committed the transaction, rolled it back, or
+may still be working on it. Reporting failure would make clients delete files of a committed table; reporting
+success would acknowledge a commit that may be lost. `run_transaction` therefore looks for the effect of the
+transaction and repeats the work if there is none.
+
+If the database stays unreachable for about two seconds, the caller gets CommitStateUnknown and the commit
+stays in doubt. Its metadata files must not be removed, because a row may refer to them. `InDoubtCommits`
+remembers them and removes those that turn out to be unused, once the database has ended the transaction.
+"""
 
 from __future__ import annotations
 
@@ -16,49 +26,50 @@ from tidemill.catalog.retries import PAUSES_SECONDS
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry
-from tidemill.iceberg.operations.file_removal import files_of
+from tidemill.iceberg.operations.file_removal import metadata_files_of
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
-# PostgreSQL has ended every transaction of a lost connection by then: see the timeouts in store/engine.py.
-SETTLE_AFTER_SECONDS: Final = 60.0
-MAX_UNSETTLED: Final = 1000
+# By then PostgreSQL has ended every transaction of a lost connection: see the timeouts in store/engine.py.
+RESOLVE_AFTER_SECONDS: Final = 60.0
+MAX_IN_DOUBT: Final = 1000
 
 log = structlog.get_logger("tidemill.iceberg")
 
 Result = TypeVar("Result")
 Work: TypeAlias = Callable[[IcebergTransaction], Result]
-Outcome: TypeAlias = Callable[[IcebergTransaction, Result], bool | None]
-"""Whether the work that gave this result has happened; None when that can no longer be told."""
+OutcomeCheck: TypeAlias = Callable[[IcebergTransaction, Result], bool | None]
+"""Whether the work that returned this result was committed; None if that can no longer be determined."""
 
-Change: TypeAlias = tuple[Entry | None, Entry]
-"""An entry before and after a commit; None before it was made."""
+Transition: TypeAlias = tuple[Entry | None, Entry]
+"""An entry before and after a commit; None before its creation."""
 
 
-def carry_out(store: IcebergStore, work: Work[Result], outcome: Outcome[Result]) -> Result:
-    """Runs the work in a transaction; if COMMIT is not answered, finds out what became of it.
+def run_transaction(store: IcebergStore, work: Work[Result], is_committed: OutcomeCheck[Result]) -> Result:
+    """Runs the work in a transaction; if COMMIT is not answered, determines whether it was committed.
 
-    The database may have committed it, may have dropped it, or may still be at it. It is asked whether the
-    effect is there; if not, the work runs again, in a transaction that waits for the locks of the first one
-    and then either takes its place or is refused by its effect. So it happens once, and the caller learns
-    the one true outcome. Raises CommitStateUnknown when the database stays away for longer than a couple of
-    seconds, or when what it says proves nothing because others have changed the same since.
+    If the effect is not visible, the work runs again in a transaction that waits for the locks of the first
+    one. It then either replaces the first one or is refused because of its effect, so the work happens once
+    and the caller learns the true outcome. Raises CommitStateUnknown when the database stays unreachable for
+    more than a couple of seconds, or when later changes by others hide the outcome.
     """
     try:
         with store.transaction() as tx:
             result = work(tx)
         return result
     except CommitStateUnknown as error:
-        log.warning("asking what became of a commit", problem=str(error))
+        log.warning("determining the outcome of an unanswered commit", problem=str(error))
         unknown = error
     for pause in PAUSES_SECONDS:
         time.sleep(pause)
         with suppress(Unavailable):
-            return _found_out(store, work, outcome, result)
+            return _resolve_outcome(store, work, is_committed, result)
     raise unknown
 
 
-def _found_out(store: IcebergStore, work: Work[Result], outcome: Outcome[Result], result: Result) -> Result:
-    if _has_happened(store, outcome, result):
+def _resolve_outcome(
+    store: IcebergStore, work: Work[Result], is_committed: OutcomeCheck[Result], result: Result
+) -> Result:
+    if _is_committed(store, is_committed, result):
         return result
     try:
         with store.transaction() as tx:
@@ -66,83 +77,87 @@ def _found_out(store: IcebergStore, work: Work[Result], outcome: Outcome[Result]
     except Unavailable:
         raise
     except TidemillError:
-        # It may be refused by its own effect, when the first transaction ended only now.
-        if _has_happened(store, outcome, result):
+        # The first transaction may have committed only now, so that its own effect refuses the second.
+        if _is_committed(store, is_committed, result):
             return result
         raise
 
 
-def _has_happened(store: IcebergStore, outcome: Outcome[Result], result: Result) -> bool:
+def _is_committed(store: IcebergStore, is_committed: OutcomeCheck[Result], result: Result) -> bool:
     with store.transaction() as tx:
-        happened = outcome(tx, result)
-    if happened is None:
-        raise CommitStateUnknown("Others have changed it since, and it can no longer be told")
-    return happened
+        committed = is_committed(tx, result)
+    if committed is None:
+        raise CommitStateUnknown(
+            "The outcome of the commit is unknown: others have changed the same entry since"
+        )
+    return committed
 
 
-def have_happened(tx: IcebergTransaction, changes: Sequence[Change]) -> bool | None:
-    """For changes of one transaction: what is known of one of them holds for all."""
-    known = [_has_changed(tx, before, after) for before, after in changes]
+def are_committed(tx: IcebergTransaction, transitions: Sequence[Transition]) -> bool | None:
+    """Whether one transaction made these transitions; if the answer is known for one, it holds for all."""
+    known = [_is_transition_committed(tx, before, after) for before, after in transitions]
     if True in known:
         return True
     return False if False in known or not known else None
 
 
-def _has_changed(tx: IcebergTransaction, before: Entry | None, after: Entry) -> bool | None:
-    """By the row, under its lock: a transaction that has not ended by then would be holding it.
+def _is_transition_committed(tx: IcebergTransaction, before: Entry | None, after: Entry) -> bool | None:
+    """Locks the row first: a transaction that has not ended yet would still hold that lock.
 
-    Every state has one successor, and a table's metadata names those before it: if the state before is
-    among them and the state after is not, another commit was the successor.
+    Every state has exactly one successor, and a table's metadata lists the files of previous states. If the
+    history contains `before` but not `after`, another commit succeeded `before`.
     """
-    found = tx.iceberg.lock_state(after.entry_id)
+    state = tx.iceberg.lock_state(after.entry_id)
     if before is None:
-        return found is not None
-    if found is None:
+        return state is not None
+    if state is None:
         return None
-    line = files_of(found)
-    if after.metadata_location in line:
+    history = metadata_files_of(state)
+    if after.metadata_location in history:
         return True
-    return False if before.metadata_location in line else None
+    return False if before.metadata_location in history else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Unsettled:
-    changes: Sequence[Change]
+class _InDoubtCommit:
+    transitions: Sequence[Transition]
     files: Sequence[str]
     due_at: float
 
 
-class UnsettledCommits:
-    """Metadata files of commits with an unknown outcome, until it is known.
+class InDoubtCommits:
+    """Metadata files of commits with an unknown outcome, until the outcome is known.
 
-    They are remembered by this process alone, and not more than a thousand commits. What is forgotten, by
-    a crash or because the list is full, is a file that nothing refers to, which does no harm.
+    Only this process remembers them, and at most MAX_IN_DOUBT commits. When it forgets one, because of a
+    crash or a full list, a file that nothing refers to may stay behind, which does no harm.
     """
 
     def __init__(self, store: IcebergStore, files: MetadataFiles) -> None:
         self._store = store
         self._files = files
-        self._waiting: deque[_Unsettled] = deque(maxlen=MAX_UNSETTLED)
-        self._settling = Lock()
+        self._waiting: deque[_InDoubtCommit] = deque(maxlen=MAX_IN_DOUBT)
+        self._resolving = Lock()
 
-    def add(self, changes: Sequence[Change], files: Sequence[str]) -> None:
-        self._waiting.append(_Unsettled(changes, tuple(files), time.monotonic() + SETTLE_AFTER_SECONDS))
+    def add(self, transitions: Sequence[Transition], files: Sequence[str]) -> None:
+        self._waiting.append(
+            _InDoubtCommit(transitions, tuple(files), time.monotonic() + RESOLVE_AFTER_SECONDS)
+        )
 
-    def settle(self) -> None:
-        """Removes the files of commits that did not happen; raises Unavailable, and is to be called again."""
-        if not self._waiting or not self._settling.acquire(blocking=False):
+    def resolve(self) -> None:
+        """Removes the files of commits that did not happen. Raises Unavailable; call it again later."""
+        if not self._waiting or not self._resolving.acquire(blocking=False):
             return
         try:
             while self._waiting and self._waiting[0].due_at <= time.monotonic():
-                self._settle(self._waiting[0])
+                self._resolve(self._waiting[0])
                 self._waiting.popleft()
         finally:
-            self._settling.release()
+            self._resolving.release()
 
-    def _settle(self, commit: _Unsettled) -> None:
+    def _resolve(self, commit: _InDoubtCommit) -> None:
         with self._store.transaction() as tx:
-            happened = have_happened(tx, commit.changes)
-        if happened is False:
+            committed = are_committed(tx, commit.transitions)
+        if committed is False:
             for file in commit.files:
                 self._files.remove(file)
-        log.info("an unknown commit is settled", happened=happened, files=commit.files)
+        log.info("determined the outcome of an in-doubt commit", committed=committed, files=commit.files)

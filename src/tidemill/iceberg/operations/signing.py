@@ -1,4 +1,4 @@
-"""Signing requests of clients that have no credentials for a table's files."""
+"""Signs storage requests for clients that have no credentials of their own (remote signing)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.catalog.signing_ports import RequestSigner, SignedRequest, SignReq
 from tidemill.errors import Unsupported
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 
-READS: Final = frozenset({"GET", "HEAD"})
+READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class RequestSigning:
@@ -25,14 +25,16 @@ class RequestSigning:
         self._signer = signer
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         return self._signer is not None
 
     def sign(self, caller: Caller, ident: TableIdent, request: SignRequest) -> SignedRequest:
-        """Whoever may read the table has reads signed, and whoever may write it everything."""
+        """Signs reads for callers that may read the table, and any request for callers that may write it."""
         if self._signer is None:
-            raise Unsupported("Requests are not signed here: the warehouse is local, or signing is off")
-        if request.method not in READS:
+            raise Unsupported(
+                "Remote signing is not available: the warehouse is local, or signing is disabled"
+            )
+        if request.method not in READ_METHODS:
             self._authorizer.require(caller, Permission.WRITE, ident)
         entry = self._tables.load(caller, ident)
         return self._signer.sign(orjson.loads(entry.metadata)["location"], request)

@@ -1,4 +1,8 @@
-"""Commits of Iceberg tables: of one, or of several together or not at all."""
+"""Commits to Iceberg tables: to one table, or to several atomically.
+
+A commit checks the client's requirements and applies its updates to the state that is current at that
+moment. The commit engine calls the planning code here again whenever another commit changes that state first.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +17,35 @@ from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import IcebergTableNotFound, NameTaken
 from tidemill.iceberg.metadata.requirements import check_table_requirements, is_create
 from tidemill.iceberg.metadata.table_updates import checked_updates
-from tidemill.iceberg.metadata.tables import changed_table, dropped_files
+from tidemill.iceberg.metadata.tables import changed_table, expired_metadata_files
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
-from tidemill.iceberg.operations.commit_engine import Committer, Step
-from tidemill.iceberg.operations.locations import EntryPlaces
-from tidemill.iceberg.operations.names import now_ms, refuse_overlap
+from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
+from tidemill.iceberg.operations.locations import EntryLocations
+from tidemill.iceberg.operations.names import check_no_overlap, now_ms
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 
 class IcebergCommitOperations:
     def __init__(
-        self, store: IcebergStore, authorizer: Authorizer, places: EntryPlaces, committer: Committer
+        self, store: IcebergStore, authorizer: Authorizer, locations: EntryLocations, committer: Committer
     ) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._places = places
+        self._locations = locations
         self._committer = committer
 
     def commit(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
-        """Applies it to the state there is when it is applied, as often as that changes meanwhile."""
+        """Applies the change to the current state, and again whenever that changes before the commit."""
         [entry] = self._commit(caller, [change], lambda tx, entries: on_commit(tx, entries[0]))
         return entry
 
     def commit_all(self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[None]) -> None:
-        named = [change.ident for change in changes]
-        twice = next((ident for ident in named if named.count(ident) > 1), None)
-        if twice is not None:
-            raise InvalidInput("table-changes", f"{twice} is there twice; one change has all its updates")
+        idents = [change.ident for change in changes]
+        duplicate = next((ident for ident in idents if idents.count(ident) > 1), None)
+        if duplicate is not None:
+            raise InvalidInput(
+                "table-changes", f"{duplicate} appears more than once; put all its updates into one change"
+            )
         self._commit(caller, changes, lambda tx, _: on_commit(tx, None))
 
     def _commit(
@@ -48,19 +54,19 @@ class IcebergCommitOperations:
         for change in changes:
             self._authorizer.require(caller, Permission.WRITE, change.ident)
         for change in changes:
-            # Before anything that a client would take for a reason to try the same again.
+            # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
             checked_updates(change.updates)
 
-        def plan() -> Sequence[Step]:
+        def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:
-                return [self._step(tx, change) for change in changes]
+                return [self._planned_change(tx, change) for change in changes]
 
         return self._committer.commit([change.ident for change in changes], plan, on_commit)
 
-    def _step(self, tx: IcebergTransaction, change: Change) -> Step:
+    def _planned_change(self, tx: IcebergTransaction, change: Change) -> PlannedChange:
         before = tx.iceberg.find(change.ident, EntryKind.TABLE)
         if before is None:
-            return self._creation(tx, change)
+            return self._planned_creation(tx, change)
         base = orjson.loads(before.metadata)
         check_table_requirements(base, change.requirements)
         document = changed_table(
@@ -71,12 +77,14 @@ class IcebergCommitOperations:
             base_location=before.metadata_location,
         )
         if document is base:
-            return Step(before, before, None)
-        after = replace(before, place=self._place(before, base["location"], document["location"]))
-        return Step(before, after, document, dropped_files(base, document))
+            return PlannedChange(before, before, None)
+        after = replace(
+            before, location=self._resolved_location(before, base["location"], document["location"])
+        )
+        return PlannedChange(before, after, document, expired_metadata_files(base, document))
 
-    def _creation(self, tx: IcebergTransaction, change: Change) -> Step:
-        """A table that was staged is made by the commit that says it must not exist."""
+    def _planned_creation(self, tx: IcebergTransaction, change: Change) -> PlannedChange:
+        """A staged table is created by the first commit, which requires that the table does not exist yet."""
         holder = tx.iceberg.find_holder(change.ident)
         if holder is not None and is_create(change.requirements):
             raise NameTaken(change.ident, EntryKind.TABLE, holder)
@@ -85,15 +93,15 @@ class IcebergCommitOperations:
         if not change.ident.namespace.is_root:
             tx.namespaces.get(change.ident.namespace)
         check_table_requirements(None, change.requirements)
-        entry_id, location = self._places.new()
+        entry_id, default_location = self._locations.new()
         document = changed_table(
-            None, change.updates, default_location=location, now_ms=now_ms(tx), base_location=None
+            None, change.updates, default_location=default_location, now_ms=now_ms(tx), base_location=None
         )
-        place = self._places.checked(document["location"])
-        entry = Entry(entry_id, change.ident, EntryKind.TABLE, place, "", b"")
-        refuse_overlap(tx, entry)
-        self._places.prepare(document["location"])
-        return Step(None, entry, document)
+        location = self._locations.resolve(document["location"])
+        entry = Entry(entry_id, change.ident, EntryKind.TABLE, location, "", b"")
+        check_no_overlap(tx, entry)
+        self._locations.make_directories(document["location"])
+        return PlannedChange(None, entry, document)
 
-    def _place(self, before: Entry, location: str, changed: str) -> str:
-        return before.place if changed == location else self._places.checked(changed)
+    def _resolved_location(self, before: Entry, old: str, new: str) -> str:
+        return before.location if new == old else self._locations.resolve(new)

@@ -1,4 +1,4 @@
-"""What callers can do with Iceberg tables, apart from committing to them."""
+"""Operations on Iceberg tables, except commits: create, stage, load, register, rename, drop."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tidemill.iceberg.model.entries import (
     Registration,
     StagedTable,
 )
-from tidemill.iceberg.operations.commit_engine import Committer, Step
-from tidemill.iceberg.operations.locations import EntryPlaces
-from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_overlap, refuse_taken
-from tidemill.iceberg.operations.outcomes import carry_out
+from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
+from tidemill.iceberg.operations.locations import EntryLocations
+from tidemill.iceberg.operations.names import EntryNames, check_name_free, check_no_overlap, now_ms
+from tidemill.iceberg.operations.outcomes import run_transaction
 from tidemill.iceberg.operations.purges import Purger
 from tidemill.iceberg.ports import IcebergStore, OnCommit
 
@@ -37,52 +37,52 @@ class IcebergTableOperations:
         store: IcebergStore,
         authorizer: Authorizer,
         files: MetadataFiles,
-        places: EntryPlaces,
+        locations: EntryLocations,
         committer: Committer,
         purger: Purger,
         *,
-        looks_for_files: bool,
+        checks_files: bool,
     ) -> None:
-        """Looking for the file of what is loaded is cheap on a local disk, and a round trip elsewhere."""
+        """`checks_files`: loading checks that the metadata file exists; cheap only on a local disk."""
         self._store = store
         self._authorizer = authorizer
         self._files = files
-        self._places = places
+        self._locations = locations
         self._committer = committer
         self._purger = purger
-        self._looks_for_files = looks_for_files
+        self._checks_files = checks_files
         self._names = EntryNames(store, authorizer, EntryKind.TABLE, IcebergTableNotFound)
 
     def create(self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[Entry]) -> Entry:
         self._authorizer.require(caller, Permission.WRITE, ident)
-        entry, document = self._described(ident, new)
-        self._places.prepare(document["location"])
+        entry, document = self._new_entry(ident, new)
+        self._locations.make_directories(document["location"])
 
-        def plan() -> Sequence[Step]:
+        def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:
-                refuse_taken(tx, entry)
-            return [Step(None, entry, document)]
+                check_name_free(tx, entry)
+            return [PlannedChange(None, entry, document)]
 
-        [made] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
-        return made
+        [created] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
+        return created
 
     def stage(
         self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[StagedTable]
     ) -> StagedTable:
-        """Tells what the table would be; nothing is made but the directories clients may need."""
+        """Returns what the table would be; creates nothing but the directories that clients may need."""
         self._authorizer.require(caller, Permission.WRITE, ident)
-        entry, document = self._described(ident, new)
-        staged = StagedTable(ident, entry.place, orjson.dumps(document))
-        self._places.prepare(document["location"])
-        # Without a key nothing is written, and with one the receipt tells what became of it.
-        carry_out(self._store, lambda tx: on_commit(tx, staged), lambda *_: False)
+        entry, document = self._new_entry(ident, new)
+        staged = StagedTable(ident, entry.location, orjson.dumps(document))
+        self._locations.make_directories(document["location"])
+        # The transaction writes at most a receipt. Repeating it is safe: an existing receipt is replayed.
+        run_transaction(self._store, lambda tx: on_commit(tx, staged), lambda *_: False)
         return staged
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
-        """Raises MetadataFileNotFound where it is seen at once that the file is gone."""
+        """Raises MetadataFileNotFound if files are checked and the current metadata file is gone."""
         entry = self._names.get(caller, ident)
-        while self._looks_for_files and not self._files.is_there(entry.metadata_location):
-            # Commits since then may have removed the file of a state that is old by now.
+        while self._checks_files and not self._files.exists(entry.metadata_location):
+            # A concurrent commit may have replaced this state and removed its file: look again.
             missing, entry = entry.metadata_location, self._names.get(caller, ident)
             if entry.metadata_location == missing:
                 self._files.check_reachable()
@@ -103,23 +103,23 @@ class IcebergTableOperations:
         mode: Registration,
         on_commit: OnCommit[Entry],
     ) -> Entry:
-        """Gives a name to a table whose metadata is in storage already."""
-        replaces = mode is Registration.OVERWRITE
-        self._authorizer.require(caller, Permission.MANAGE if replaces else Permission.WRITE, ident)
+        """Adds a table whose metadata file already exists in storage."""
+        is_overwrite = mode is Registration.OVERWRITE
+        self._authorizer.require(caller, Permission.MANAGE if is_overwrite else Permission.WRITE, ident)
         with self._store.reading() as tx:
-            existing = tx.iceberg.find(ident, EntryKind.TABLE) if replaces else None
-            entry_id, _ = self._places.new()
+            existing = tx.iceberg.find(ident, EntryKind.TABLE) if is_overwrite else None
+            entry_id, _ = self._locations.new()
             entry = Entry(entry_id, ident, EntryKind.TABLE, "", metadata_location, b"")
             if existing is None:
-                refuse_taken(tx, entry)
+                check_name_free(tx, entry)
         data = self._files.read(metadata_location)
         document = orjson.loads(data)
         check_table(document)
-        entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
-        return self._names.put(entry, existing, on_commit, self._check_there)
+        entry = replace(entry, location=self._locations.resolve(document["location"]), metadata=data)
+        return self._names.put(entry, existing, on_commit, self._check_file_exists)
 
     def unregister(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[Entry]) -> Entry:
-        """The name goes, all files stay; gives the last state."""
+        """Removes the name, keeps all files, and returns the last state."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
         return self._names.remove(ident, on_commit)
 
@@ -135,15 +135,15 @@ class IcebergTableOperations:
     ) -> None:
         self._names.rename(caller, source, target, on_commit)
 
-    def _check_there(self, entry: Entry) -> None:
-        if not self._files.is_there(entry.metadata_location):
+    def _check_file_exists(self, entry: Entry) -> None:
+        if not self._files.exists(entry.metadata_location):
             raise MetadataFileNotFound(entry.metadata_location)
 
-    def _described(self, ident: TableIdent, new: NewTable) -> tuple[Entry, Document]:
-        entry_id, own = self._places.new()
-        location = own if new.location is None else new.location.rstrip("/")
-        entry = Entry(entry_id, ident, EntryKind.TABLE, self._places.checked(location), "", b"")
+    def _new_entry(self, ident: TableIdent, new: NewTable) -> tuple[Entry, Document]:
+        entry_id, default_location = self._locations.new()
+        location = default_location if new.location is None else new.location.rstrip("/")
+        entry = Entry(entry_id, ident, EntryKind.TABLE, self._locations.resolve(location), "", b"")
         with self._store.reading() as tx:
-            refuse_taken(tx, entry)
-            refuse_overlap(tx, entry)
+            check_name_free(tx, entry)
+            check_no_overlap(tx, entry)
             return entry, new_table(new, location, entry_id, now_ms(tx))

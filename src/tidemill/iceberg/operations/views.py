@@ -1,4 +1,4 @@
-"""What callers can do with Iceberg views."""
+"""Operations on Iceberg views."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.metadata.requirements import check_view_requirements
 from tidemill.iceberg.metadata.views import changed_view, check_updates, check_view, new_view
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
-from tidemill.iceberg.operations.commit_engine import Committer, Step
-from tidemill.iceberg.operations.locations import EntryPlaces
-from tidemill.iceberg.operations.names import EntryNames, now_ms, refuse_taken
+from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
+from tidemill.iceberg.operations.locations import EntryLocations
+from tidemill.iceberg.operations.names import EntryNames, check_name_free, now_ms
 from tidemill.iceberg.ports import IcebergStore, OnCommit
 
 
@@ -28,29 +28,29 @@ class IcebergViewOperations:
         store: IcebergStore,
         authorizer: Authorizer,
         files: MetadataFiles,
-        places: EntryPlaces,
+        locations: EntryLocations,
         committer: Committer,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
-        self._places = places
+        self._locations = locations
         self._committer = committer
         self._names = EntryNames(store, authorizer, EntryKind.VIEW, IcebergViewNotFound)
 
     def create(self, caller: Caller, ident: TableIdent, new: NewView, on_commit: OnCommit[Entry]) -> Entry:
         self._authorizer.require(caller, Permission.WRITE, ident)
-        entry_id, own = self._places.new()
-        location = own if new.location is None else new.location.rstrip("/")
-        entry = Entry(entry_id, ident, EntryKind.VIEW, self._places.checked(location), "", b"")
+        entry_id, default_location = self._locations.new()
+        location = default_location if new.location is None else new.location.rstrip("/")
+        entry = Entry(entry_id, ident, EntryKind.VIEW, self._locations.resolve(location), "", b"")
 
-        def plan() -> Sequence[Step]:
+        def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:
-                refuse_taken(tx, entry)
-                return [Step(None, entry, new_view(new, location, entry_id, now_ms(tx)))]
+                check_name_free(tx, entry)
+                return [PlannedChange(None, entry, new_view(new, location, entry_id, now_ms(tx)))]
 
-        [made] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
-        return made
+        [created] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
+        return created
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
         return self._names.get(caller, ident)
@@ -62,44 +62,50 @@ class IcebergViewOperations:
         return self._names.list_in(caller, namespace, page)
 
     def replace(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
-        """The last writer wins: only the view's identity can be required, and updates fit any state of it."""
+        """The last writer wins: a request can require only the view's UUID; updates apply to any state."""
         self._authorizer.require(caller, Permission.WRITE, change.ident)
-        # Before anything that a client would take for a reason to try the same again.
+        # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
         check_updates(change.updates)
 
-        def plan() -> Sequence[Step]:
+        def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:
-                before = self._names.found(tx, change.ident)
-                at = now_ms(tx)
+                before = self._names.get_in(tx, change.ident)
+                now = now_ms(tx)
             base = orjson.loads(before.metadata)
             check_view_requirements(base, change.requirements)
-            document = changed_view(base, change.updates, at)
+            document = changed_view(base, change.updates, now)
             if document is base:
-                return [Step(before, before, None)]
+                return [PlannedChange(before, before, None)]
             if document["location"] == base["location"]:
-                return [Step(before, before, document)]
-            return [Step(before, replace(before, place=self._places.checked(document["location"])), document)]
+                return [PlannedChange(before, before, document)]
+            return [
+                PlannedChange(
+                    before, replace(before, location=self._locations.resolve(document["location"])), document
+                )
+            ]
 
-        [done] = self._committer.commit([change.ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
-        return done
+        [replaced] = self._committer.commit(
+            [change.ident], plan, lambda tx, entries: on_commit(tx, entries[0])
+        )
+        return replaced
 
     def register(
         self, caller: Caller, ident: TableIdent, metadata_location: str, on_commit: OnCommit[Entry]
     ) -> Entry:
-        """Gives a name to a view whose metadata is in storage already."""
+        """Adds a view whose metadata file already exists in storage."""
         self._authorizer.require(caller, Permission.WRITE, ident)
-        entry_id, _ = self._places.new()
+        entry_id, _ = self._locations.new()
         entry = Entry(entry_id, ident, EntryKind.VIEW, "", metadata_location, b"")
         with self._store.reading() as tx:
-            refuse_taken(tx, entry)
+            check_name_free(tx, entry)
         data = self._files.read(metadata_location)
         document = orjson.loads(data)
         check_view(document)
-        entry = replace(entry, place=self._places.checked(document["location"]), metadata=data)
+        entry = replace(entry, location=self._locations.resolve(document["location"]), metadata=data)
         return self._names.put(entry, None, on_commit)
 
     def drop(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[None]) -> None:
-        """Its metadata stays in storage, where it can be registered again."""
+        """Keeps the metadata file in storage, from where the view can be registered again."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
         self._names.remove(ident, lambda tx, _: on_commit(tx, None))
 

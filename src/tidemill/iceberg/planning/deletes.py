@@ -1,4 +1,4 @@
-"""Which delete files say something about which data files."""
+"""Matches delete files with the data files that they apply to."""
 
 from __future__ import annotations
 
@@ -12,45 +12,53 @@ from pyiceberg.typedef import Record
 
 from tidemill.iceberg.planning.v3_manifests import CONTENT_OFFSET, REFERENCED_DATA_FILE, extra_field
 
-# The id of `file_path` in position delete files; their bounds tell which data files they are about.
+# The field id of `file_path` in position delete files; its bounds limit the data files they refer to.
 PATH_FIELD_ID: Final = 2147483546
 
 
 class DeleteFiles:
-    """Delete files by what they apply to: one data file, one partition, or the whole table."""
+    """Delete files, indexed by what they apply to: one data file, one partition, or the whole table."""
 
     def __init__(self, specs: Mapping[int, PartitionSpec]) -> None:
         self._specs = specs
         self._by_path: dict[str, list[ManifestEntry]] = defaultdict(list)
         self._by_partition: dict[tuple[int, Record], list[ManifestEntry]] = defaultdict(list)
-        self._everywhere: list[ManifestEntry] = []
+        self._global: list[ManifestEntry] = []
 
     def add(self, entry: ManifestEntry) -> None:
         file = entry.data_file
-        path = _only_target(file) if file.content == DataFileContent.POSITION_DELETES else None
+        path = _single_target(file) if file.content == DataFileContent.POSITION_DELETES else None
         is_equality = file.content == DataFileContent.EQUALITY_DELETES
         if path is not None:
             self._by_path[path].append(entry)
         elif is_equality and self._specs[file.spec_id].is_unpartitioned():
-            self._everywhere.append(entry)
+            self._global.append(entry)
         else:
             self._by_partition[_partition(file)].append(entry)
 
-    def of(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
-        """The delete files that a reader of the data file has to apply, always in the same order."""
-        file, number = entry.data_file, entry.sequence_number or 0
-        by_path = [found for found in self._by_path.get(file.file_path, ()) if _is_later(found, number)]
-        vectors = [found.data_file for found in by_path if _is_vector(found.data_file)]
-        rest = [*self._by_partition.get(_partition(file), ()), *self._everywhere]
-        others = [found for found in rest if _is_later(found, number) and _may_name(found.data_file, file)]
-        # A deletion vector has everything in it that position deletes said before.
-        positions = () if vectors else (*by_path, *(found for found in others if not _is_equality(found)))
-        equality = [found.data_file for found in others if _is_equality(found)]
-        return _sorted((*vectors, *(found.data_file for found in positions), *equality))
+    def applicable_to(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
+        """The delete files that a reader of this data file must apply, in a stable order."""
+        file, sequence = entry.data_file, entry.sequence_number or 0
+        by_path = [
+            delete
+            for delete in self._by_path.get(file.file_path, ())
+            if _applies_to_sequence(delete, sequence)
+        ]
+        vectors = [delete.data_file for delete in by_path if _is_vector(delete.data_file)]
+        rest = [*self._by_partition.get(_partition(file), ()), *self._global]
+        others = [
+            delete
+            for delete in rest
+            if _applies_to_sequence(delete, sequence) and _may_reference(delete.data_file, file)
+        ]
+        # A deletion vector includes all earlier position deletes of its data file.
+        positions = () if vectors else (*by_path, *(delete for delete in others if not _is_equality(delete)))
+        equality = [delete.data_file for delete in others if _is_equality(delete)]
+        return _sorted((*vectors, *(delete.data_file for delete in positions), *equality))
 
 
 def delete_key(file: DataFile) -> tuple[str, int]:
-    """What tells delete files apart: many vectors lie in one file."""
+    """Identifies a delete file: one file can contain several deletion vectors."""
     return file.file_path, extra_field(file, CONTENT_OFFSET) or 0
 
 
@@ -58,10 +66,10 @@ def _sorted(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
     return tuple(sorted(files, key=delete_key))
 
 
-def _is_later(entry: ManifestEntry, number: int) -> bool:
-    """Equality deletes spare what is written with them; position deletes do not."""
-    own = entry.sequence_number or 0
-    return own > number if _is_equality(entry) else own >= number
+def _applies_to_sequence(entry: ManifestEntry, sequence: int) -> bool:
+    """Equality deletes apply only to older data files; position deletes also to those of the same commit."""
+    deleted_at = entry.sequence_number or 0
+    return deleted_at > sequence if _is_equality(entry) else deleted_at >= sequence
 
 
 def _is_equality(entry: ManifestEntry) -> bool:
@@ -76,16 +84,16 @@ def _partition(file: DataFile) -> tuple[int, Record]:
     return file.spec_id, file.partition or Record()
 
 
-def _only_target(file: DataFile) -> str | None:
-    """The data file that a position delete file is about, if it is one."""
-    named: str | None = extra_field(file, REFERENCED_DATA_FILE)
-    if named is not None:
-        return named
+def _single_target(file: DataFile) -> str | None:
+    """The data file that a position delete file refers to, if it is exactly one."""
+    referenced: str | None = extra_field(file, REFERENCED_DATA_FILE)
+    if referenced is not None:
+        return referenced
     lower, upper = _path_bounds(file)
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def _may_name(deletes: DataFile, file: DataFile) -> bool:
+def _may_reference(deletes: DataFile, file: DataFile) -> bool:
     if deletes.content != DataFileContent.POSITION_DELETES:
         return True
     lower, upper = _path_bounds(deletes)

@@ -1,4 +1,4 @@
-"""Filters as pyiceberg can bind them: it takes no text for the bytes that clients spell in hexadecimal."""
+"""Prepares filters for pyiceberg: clients send binary values as hexadecimal text, it expects bytes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from tidemill.iceberg.planning.requests import ScanRequest
 UNBINDABLE: Final = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
-def fitted_filter(schema: Schema, request: ScanRequest) -> BooleanExpression:
-    """Raises InvalidInput when the filter names fields or values that the schema has no place for."""
+def bindable_filter(schema: Schema, request: ScanRequest) -> BooleanExpression:
+    """Raises InvalidInput if the filter has fields or values that do not fit the schema."""
     try:
-        expression = _fitted(request.filter, schema, request)
+        expression = _bindable(request.filter, schema, request)
         bind(schema, expression, request.is_case_sensitive)
     except UNBINDABLE as error:
         raise InvalidInput("filter", str(error)[:500]) from error
     return expression
 
 
-def _fitted(expression: BooleanExpression, schema: Schema, request: ScanRequest) -> BooleanExpression:
+def _bindable(expression: BooleanExpression, schema: Schema, request: ScanRequest) -> BooleanExpression:
     match expression:
         case Not():
-            return Not(_fitted(expression.child, schema, request))
+            return Not(_bindable(expression.child, schema, request))
         case And():
-            return And(_fitted(expression.left, schema, request), _fitted(expression.right, schema, request))
+            return And(
+                _bindable(expression.left, schema, request), _bindable(expression.right, schema, request)
+            )
         case Or():
-            return Or(_fitted(expression.left, schema, request), _fitted(expression.right, schema, request))
+            return Or(
+                _bindable(expression.left, schema, request), _bindable(expression.right, schema, request)
+            )
         case LiteralPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):
             return type(expression)(expression.term, _bytes(expression.literal.value))
         case SetPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):

@@ -1,4 +1,4 @@
-"""What is to be scanned, and at which state of the table."""
+"""Scan requests, and pinning them to one state of the table."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pyiceberg.table.snapshots import Snapshot, is_parent_ancestor_of
 from tidemill.errors import InvalidInput
 
 NO_SNAPSHOT: Final = -1
-"""Pins a scan to a table that had no snapshot."""
+"""Pins a scan to the state in which the table had no snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What to scan: one snapshot, what was appended between two, or the newest of the main branch.
+    """What to scan: one snapshot, the appends between two, or the current snapshot of the main branch.
 
-    `filter` may let more rows through than the client wants, never fewer. `schema_id` is set in a pinned
-    request, and tells which schema the names in the filter are of.
+    `filter` may accept more rows than the client wants, never fewer. `schema_id` is set in a pinned request:
+    the names in the filter refer to that schema.
     """
 
     snapshot_id: int | None = None
@@ -40,7 +40,7 @@ class ScanRequest:
 
 
 def check_snapshots(request: ScanRequest) -> None:
-    """Point in time or incremental, and the latter with both ends."""
+    """A scan is either of one snapshot or incremental, and an incremental one needs both ends."""
     if request.is_incremental and request.snapshot_id is not None:
         raise InvalidInput(
             "snapshot-id",
@@ -54,9 +54,9 @@ def check_snapshots(request: ScanRequest) -> None:
 
 
 def pinned(table: TableMetadata, request: ScanRequest) -> ScanRequest:
-    """The same request for this very state: it means the same when the table has moved on."""
+    """The request pinned to the current state, so it means the same after later commits."""
     check_snapshots(request)
-    snapshot = _snapshot(table, request)
+    snapshot = _scanned_snapshot(table, request)
     schema_id = request.schema_id
     if schema_id is None:
         schema_id = table.current_schema_id
@@ -70,14 +70,14 @@ def pinned(table: TableMetadata, request: ScanRequest) -> ScanRequest:
     return replace(request, schema_id=schema_id, snapshot_id=snapshot_id)
 
 
-def _snapshot(table: TableMetadata, request: ScanRequest) -> Snapshot | None:
-    """The one whose state is scanned, or the last of an incremental scan; None for an empty table."""
+def _scanned_snapshot(table: TableMetadata, request: ScanRequest) -> Snapshot | None:
+    """The snapshot to scan, or the last one of an incremental scan; None for an empty table."""
     if request.snapshot_id is not None:
         is_empty = request.schema_id is not None and request.snapshot_id == NO_SNAPSHOT
-        return None if is_empty else _get(table, request.snapshot_id, "snapshot-id")
+        return None if is_empty else _get_snapshot(table, request.snapshot_id, "snapshot-id")
     if request.start_snapshot_id is None or request.end_snapshot_id is None:
         return table.current_snapshot()
-    end = _get(table, request.end_snapshot_id, "end-snapshot-id")
+    end = _get_snapshot(table, request.end_snapshot_id, "end-snapshot-id")
     if not is_parent_ancestor_of(request.end_snapshot_id, request.start_snapshot_id, table):
         raise InvalidInput(
             "start-snapshot-id",
@@ -87,7 +87,7 @@ def _snapshot(table: TableMetadata, request: ScanRequest) -> Snapshot | None:
     return end
 
 
-def _get(table: TableMetadata, snapshot_id: int, name: str) -> Snapshot:
+def _get_snapshot(table: TableMetadata, snapshot_id: int, name: str) -> Snapshot:
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise InvalidInput(name, f"Cannot find snapshot with ID {snapshot_id}")

@@ -1,4 +1,18 @@
-"""Planning scans: from a table's metadata and a filter to the files that a reader has to open."""
+"""Plans scans: turns a table's metadata and a filter into the files that a reader must open.
+
+Planning runs on the server when a client asks for it. The planner pins the request to one snapshot and
+schema, reads that snapshot's manifests with pyiceberg, skips what the filter excludes, and attaches to each
+data file its delete files and the residual filter. Tasks are sorted, so planning the same state twice gives
+the same plan.
+
+That makes plans stateless: a response carries the first TASKS_PER_RESPONSE tasks and tokens for the rest. A
+token contains the pinned request, and any server can plan it again. The cache only saves repeating the work
+for long plans; losing it is harmless. Without pinning and sorting, a client that fetches a plan in parts
+could miss files or get some twice when the table changes in between.
+
+Clients write metadata and manifests, so everything in them may be malformed. Such failures become
+Unsupported, which tells clients to plan the scan themselves.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +51,15 @@ from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning.deletes import DeleteFiles
-from tidemill.iceberg.planning.filter_binding import fitted_filter
+from tidemill.iceberg.planning.filter_binding import bindable_filter
 from tidemill.iceberg.planning.requests import ScanRequest, pinned
 from tidemill.iceberg.planning.v3_manifests import read_manifests
 
-BATCH: Final = 1000
-"""So many tasks are answered at once; plans that are longer are kept for those who ask for the rest."""
-MOST_KEPT_PLANS: Final = 8
-# What pyiceberg raises for metadata it does not know, and for manifests that are none.
-UNREADABLE: Final = (
+TASKS_PER_RESPONSE: Final = 1000
+"""Maximum number of tasks in one response; longer plans are cached for the requests that follow."""
+MAX_CACHED_PLANS: Final = 8
+# What pyiceberg raises for metadata that it does not support, and for malformed manifests.
+PARSE_ERRORS: Final = (
     ResolveError,
     ValidationError,
     ValueError,
@@ -55,40 +69,40 @@ UNREADABLE: Final = (
     AttributeError,
     EOFError,
     NotImplementedError,
-    # Its Avro decoder, for lengths that cannot be.
+    # From its Avro decoder, for impossible lengths.
     SystemError,
     MemoryError,
     struct.error,
-    # Of the codecs that manifests may be compressed with, one of which is not there.
+    # From the codecs of compressed manifests, one of which is not installed.
     zlib.error,
     ZstdError,
     ImportError,
 )
-GONE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+MISSING_FILE_ERRORS: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
-def is_content(error: Exception) -> bool:
-    """Whether it is about what is in a file: bzip2 says so with an error of the operating system's class."""
+def is_content_error(error: Exception) -> bool:
+    """Whether the error is about the content of a file: bzip2 raises OSError without errno for that."""
     return not isinstance(error, OSError) or error.errno is None
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """A data file, the delete files to apply to it, and what is left of the filter for its rows."""
+    """A data file, its delete files, and the residual filter for its rows."""
 
     data_file: DataFile
     deletes: tuple[DataFile, ...]
     residual: BooleanExpression
 
     @property
-    def sure_rows(self) -> int:
-        """How many rows it yields at least."""
+    def min_rows(self) -> int:
+        """The number of rows that the task certainly returns."""
         return self.data_file.record_count if not self.deletes and self.residual == AlwaysTrue() else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All tasks of a scan, always in the same order; `request` is pinned to the state it was made for."""
+    """All tasks of a scan in a stable order; `request` is pinned to the planned state."""
 
     request: ScanRequest
     tasks: Sequence[FileTask]
@@ -97,32 +111,35 @@ class Plan:
 
 
 class ScanPlanner:
-    """`files_of` gives the files that the table with this id may name, and has to refuse all others."""
+    """`files_of` returns the FileIO of a table by its id; it must refuse files of other tables."""
 
     def __init__(self, files_of: Callable[[UUID], FileIO]) -> None:
         self._files_of = files_of
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
+        self._cache: OrderedDict[tuple[bytes, str], Plan] = OrderedDict()
 
     def plan(self, table_entry: Entry, request: ScanRequest) -> Plan:
-        """Raises InvalidInput for what the table has not got, Unsupported for tables it cannot read."""
+        """Raises InvalidInput for unknown snapshots and fields, Unsupported for tables it cannot read."""
         metadata_location, metadata = table_entry.metadata_location, table_entry.metadata
         digest = hashlib.sha256(table_entry.entry_id.bytes + metadata).digest()
-        if (kept := self._find((digest, repr(request)))) is not None:
-            return kept
-        with _reading(metadata_location):
+        if (cached := self._find_cached((digest, repr(request)))) is not None:
+            return cached
+        with _translated_read_errors(metadata_location):
             table = TableMetadataUtil.parse_raw(metadata.decode())
-        exact = pinned(table, request)
-        table = table.model_copy(update={"current_schema_id": exact.schema_id})
-        scanned = replace(exact, filter=fitted_filter(table.schema(), exact))
-        with _reading(metadata_location):
-            found = self._tasks(table, self._files_of(table_entry.entry_id), scanned)
+        pinned_request = pinned(table, request)
+        table = table.model_copy(update={"current_schema_id": pinned_request.schema_id})
+        bindable_request = replace(pinned_request, filter=bindable_filter(table.schema(), pinned_request))
+        with _translated_read_errors(metadata_location):
+            found = self._tasks(table, self._files_of(table_entry.entry_id), bindable_request)
             tasks = sorted(found, key=lambda task: task.data_file.file_path)
             plan = Plan(
-                exact, _enough(tasks, exact.min_rows_requested), table.schema(), _partition_types(table)
+                pinned_request,
+                _limited(tasks, pinned_request.min_rows_requested),
+                table.schema(),
+                _partition_types(table),
             )
-        if len(plan.tasks) > BATCH:
-            self._keep((digest, repr(exact)), plan)
+        if len(plan.tasks) > TASKS_PER_RESPONSE:
+            self._add_to_cache((digest, repr(pinned_request)), plan)
         return plan
 
     def _tasks(self, table: TableMetadata, files: FileIO, request: ScanRequest) -> Iterator[FileTask]:
@@ -130,7 +147,7 @@ class ScanPlanner:
         residuals = _Residuals(table, request)
         if request.is_incremental:
             for entry in _appended(table, files, scan, request):
-                yield FileTask(entry.data_file, (), residuals.of(entry.data_file))
+                yield FileTask(entry.data_file, (), residuals.residual_of(entry.data_file))
             return
         snapshot = table.snapshot_by_id(request.snapshot_id or 0)
         manifests = [] if snapshot is None else read_manifests(files, snapshot.manifest_list)
@@ -141,25 +158,27 @@ class ScanPlanner:
             else:
                 deletes.add(entry)
         for entry in data:
-            yield FileTask(entry.data_file, deletes.of(entry), residuals.of(entry.data_file))
+            yield FileTask(
+                entry.data_file, deletes.applicable_to(entry), residuals.residual_of(entry.data_file)
+            )
 
-    def _find(self, key: tuple[bytes, str]) -> Plan | None:
+    def _find_cached(self, key: tuple[bytes, str]) -> Plan | None:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
 
-    def _keep(self, key: tuple[bytes, str], plan: Plan) -> None:
+    def _add_to_cache(self, key: tuple[bytes, str], plan: Plan) -> None:
         with self._lock:
-            self._kept[key] = plan
-            while len(self._kept) > MOST_KEPT_PLANS:
-                self._kept.popitem(last=False)
+            self._cache[key] = plan
+            while len(self._cache) > MAX_CACHED_PLANS:
+                self._cache.popitem(last=False)
 
 
 def _appended(
     table: TableMetadata, files: FileIO, scan: ManifestGroupPlanner, request: ScanRequest
 ) -> Iterator[ManifestEntry]:
-    """The files that snapshots of appends added; what others did between them is not part of it."""
+    """The files that append snapshots added; ignores other snapshots in between."""
     appends = {
         snapshot.snapshot_id: snapshot
         for snapshot in ancestors_between_ids(request.start_snapshot_id, request.end_snapshot_id or 0, table)
@@ -177,14 +196,14 @@ def _appended(
 
 
 class _Residuals:
-    """What a partition leaves of the filter; one evaluator for each way of partitioning."""
+    """Residual filters of partitions, with one evaluator per partition spec."""
 
     def __init__(self, table: TableMetadata, request: ScanRequest) -> None:
         self._table = table
         self._request = request
         self._evaluators: dict[int, ResidualEvaluator] = {}
 
-    def of(self, file: DataFile) -> BooleanExpression:
+    def residual_of(self, file: DataFile) -> BooleanExpression:
         if self._request.filter == AlwaysTrue():
             return self._request.filter
         if file.spec_id not in self._evaluators:
@@ -197,7 +216,7 @@ class _Residuals:
         try:
             return self._evaluators[file.spec_id].residual_for(file.partition)
         except TypeError:
-            # pyiceberg compares the nulls of partitions with values; the whole filter is never wrong.
+            # pyiceberg fails to compare null partition values; the whole filter is always a correct residual.
             return self._request.filter
 
 
@@ -205,20 +224,20 @@ def _entries(scan: ManifestGroupPlanner, manifests: Iterable[ManifestFile]) -> I
     return chain.from_iterable(scan.plan_manifest_entries(manifests))
 
 
-def _enough(tasks: Sequence[FileTask], wanted_rows: int | None) -> Sequence[FileTask]:
-    """The first of them that have as many rows for sure; all of them if that is not to be known."""
+def _limited(tasks: Sequence[FileTask], wanted_rows: int | None) -> Sequence[FileTask]:
+    """The first tasks that certainly return enough rows; all of them if that is uncertain."""
     if wanted_rows is None:
         return tasks
     rows = 0
     for count, task in enumerate(tasks, start=1):
-        rows += task.sure_rows
+        rows += task.min_rows
         if rows >= wanted_rows:
             return tasks[:count]
     return tasks
 
 
 def _partition_types(table: TableMetadata) -> Mapping[int, tuple[IcebergType, ...]]:
-    """The types of partition values; the columns they come from may be gone from the schema."""
+    """The types of partition values; source columns may have been dropped from the current schema."""
     fields = {
         field_id: found
         for schema in [*table.schemas, table.schema()]
@@ -236,18 +255,18 @@ def _partition_types(table: TableMetadata) -> Mapping[int, tuple[IcebergType, ..
 
 
 @contextmanager
-def _reading(metadata_location: str) -> Iterator[None]:
-    """For what metadata and manifests can be: they are made by clients."""
+def _translated_read_errors(metadata_location: str) -> Iterator[None]:
+    """Translates errors of malformed or missing metadata and manifests, which clients write."""
     try:
         yield
-    except GONE as error:
+    except MISSING_FILE_ERRORS as error:
         raise MetadataFileNotFound(str(error.filename or error)) from error
     except InvalidInput as error:
         raise Unsupported(
             f"The scan cannot be planned here, plan it in the client: a manifest's {error}"
         ) from error
-    except (OSError, *UNREADABLE) as error:
-        if not is_content(error):
+    except (OSError, *PARSE_ERRORS) as error:
+        if not is_content_error(error):
             raise
         problem = str(error).split("\n", maxsplit=1)[0][:300]
         raise Unsupported(

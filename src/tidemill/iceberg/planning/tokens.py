@@ -1,4 +1,4 @@
-"""Plans and parts of plans as text that clients bring back: the server remembers nothing."""
+"""Tokens for plans and parts of plans: clients send them back, so the server keeps no state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_PAYLOAD_BYTES: Final = 16 * 2**20
 
 
 def encode(payload: Mapping[str, Any], table_id: UUID) -> str:
-    """What is in it could be asked for without it, so that it is checked and not kept secret."""
+    """Tokens are checksummed, not secret: a client could request everything in them directly."""
     packed = zlib.compress(orjson.dumps(payload, option=orjson.OPT_SORT_KEYS), 9)
     return base64.urlsafe_b64encode(_check(packed, table_id) + packed).decode().rstrip("=")
 
 
 def decode(token: str, table_id: UUID) -> dict[str, Any] | None:
-    """None for what `encode` did not make for this table."""
+    """None unless `encode` made the token for this table."""
     if len(token) > MAX_TOKEN_LENGTH or not token.isascii():
         return None
     try:
@@ -39,10 +39,10 @@ def decode(token: str, table_id: UUID) -> dict[str, Any] | None:
 
 def _decompressed(data: bytes) -> bytes:
     reader = zlib.decompressobj()
-    found = reader.decompress(data, MAX_PAYLOAD_BYTES)
+    payload = reader.decompress(data, MAX_PAYLOAD_BYTES)
     if not reader.eof:
         raise ValueError("is cut off or too long")
-    return found
+    return payload
 
 
 def _check(packed: bytes, table_id: UUID) -> bytes:

@@ -1,4 +1,4 @@
-"""Manifests with the fields of format version 3, which pyiceberg knows and does not read."""
+"""Reads manifests with the fields of format version 3, which pyiceberg defines but does not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
 )
 
 READ_VERSION: Final = 3
-# Where these fields stand in the records of version 3.
+# Positions of these fields in version 3 records.
 FIRST_ROW_ID_OF_MANIFEST: Final = 15
 FIRST_ROW_ID: Final = 16
 REFERENCED_DATA_FILE: Final = 17
@@ -29,8 +29,8 @@ CONTENT_OFFSET: Final = 18
 CONTENT_SIZE: Final = 19
 
 
-class Manifest(ManifestFile):
-    """A manifest whose entries have all fields; what they leave out they take over from the manifest."""
+class V3Manifest(ManifestFile):
+    """A manifest whose entries have all v3 fields; entries inherit what they omit from the manifest."""
 
     def fetch_manifest_entry(
         self,
@@ -43,30 +43,30 @@ class Manifest(ManifestFile):
             read_types={-1: ManifestEntry, 2: DataFile},
             read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
         ) as reader:
-            entries = [_with_numbers(entry, self) for entry in reader]
-        _give_row_ids(entries, self[FIRST_ROW_ID_OF_MANIFEST])
+            entries = [_with_inherited_values(entry, self) for entry in reader]
+        _assign_first_row_ids(entries, self[FIRST_ROW_ID_OF_MANIFEST])
         return [
             entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED
         ]
 
 
 def read_manifests(io: FileIO, manifest_list: str) -> list[ManifestFile]:
-    with AvroFile[Manifest](
+    with AvroFile[V3Manifest](
         io.new_input(manifest_list),
         MANIFEST_LIST_FILE_SCHEMAS[READ_VERSION],
-        read_types={-1: Manifest, 508: PartitionFieldSummary},
+        read_types={-1: V3Manifest, 508: PartitionFieldSummary},
         read_enums={517: ManifestContent},
     ) as reader:
         return list(reader)
 
 
 def extra_field(data_file: DataFile, position: int) -> Any:
-    """A field of version 3; None where the file was read without them."""
+    """A version 3 field; None if the file was read without such fields."""
     return data_file[position] if len(data_file) > position else None
 
 
-def _with_numbers(entry: ManifestEntry, manifest: Manifest) -> ManifestEntry:
-    """Sequence numbers, snapshot and partition spec, as the table specification has them inherited."""
+def _with_inherited_values(entry: ManifestEntry, manifest: V3Manifest) -> ManifestEntry:
+    """Inherits sequence numbers, snapshot and partition spec as the table specification defines."""
     if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
         entry.snapshot_id = manifest.added_snapshot_id
     is_new = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
@@ -78,8 +78,8 @@ def _with_numbers(entry: ManifestEntry, manifest: Manifest) -> ManifestEntry:
     return entry
 
 
-def _give_row_ids(entries: Iterable[ManifestEntry], first_row_id: int | None) -> None:
-    """Files without a first row id follow each other from that of the manifest."""
+def _assign_first_row_ids(entries: Iterable[ManifestEntry], first_row_id: int | None) -> None:
+    """Numbers files without a first row id consecutively, starting at that of the manifest."""
     if first_row_id is None:
         return
     for entry in entries:

@@ -1,4 +1,4 @@
-"""How Iceberg's protocol says no: every code of ours has a type and a status of theirs."""
+"""Maps every error code to an error type and HTTP status of the Iceberg protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidemill.protocols.http.responses import json_response
 
 @dataclass(frozen=True, slots=True)
 class IcebergError:
-    """Clients go by the status and the route; the type tells them which of several things is missing."""
+    """Clients decide by status and route; the type tells them what is missing."""
 
     type: str
     status: int
@@ -57,7 +57,7 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.LEASE_LOST: IcebergError("CommitFailedException", 409),
     ErrorCode.CONCURRENT_MODIFICATION: IcebergError("CommitFailedException", 409),
     ErrorCode.INVALID_INPUT: IcebergError("BadRequestException", 400),
-    # Java shows its users the message only under this name.
+    # Java shows the message to users only for this type.
     ErrorCode.INVALID_METADATA: IcebergError("IllegalArgumentException", 400),
     ErrorCode.UNPROCESSABLE: IcebergError("UnprocessableEntityException", 422),
     ErrorCode.WAREHOUSE_NOT_FOUND: IcebergError("NoSuchWarehouseException", 404),
@@ -71,14 +71,14 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.UNAUTHENTICATED: IcebergError("NotAuthorizedException", 401),
     ErrorCode.THROTTLED: IcebergError("SlowDownException", 429),
     ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
-    # With Retry-After, which is what makes Java send the same commit with the same key again.
+    # Sent with Retry-After, which makes Java repeat the commit with the same key.
     ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),
-    # A client that is told this leaves the files it wrote alone: they may have become part of the table.
+    # Clients then keep the files they wrote: these may have become part of the table.
     ErrorCode.COMMIT_STATE_UNKNOWN: IcebergError("CommitStateUnknownException", 500),
     ErrorCode.INTERNAL: IcebergError("InternalServerError", 500),
 }
 
-COMMITS: Final = (
+COMMIT_PATHS: Final = (
     "/namespaces/{namespace}/tables/{table}",
     "/namespaces/{namespace}/views/{view}",
     "/transactions/commit",
@@ -86,19 +86,19 @@ COMMITS: Final = (
 
 
 def render_error(refusal: Refusal) -> Response:
-    answer = ICEBERG_ERRORS[refusal.code]
+    iceberg_error = ICEBERG_ERRORS[refusal.code]
     if refusal.code is ErrorCode.INTERNAL and _is_commit(refusal.operation):
-        answer = ICEBERG_ERRORS[ErrorCode.COMMIT_STATE_UNKNOWN]
+        iceberg_error = ICEBERG_ERRORS[ErrorCode.COMMIT_STATE_UNKNOWN]
     message = refusal.message if refusal.error is None else message_of(refusal.error)
-    return json_response(error_body(answer, message), answer.status)
+    return json_response(error_body(iceberg_error, message), iceberg_error.status)
 
 
-def error_body(answer: IcebergError, message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": answer.type, "code": answer.status}}
+def error_body(iceberg_error: IcebergError, message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": iceberg_error.type, "code": iceberg_error.status}}
 
 
 def message_of(error: TidemillError) -> str:
-    """What Iceberg's own catalogs say of the same thing; their test suites compare it."""
+    """The message of Iceberg's own catalogs for the same error; their test suites compare it."""
     match error:
         case NamespaceNotFound():
             return f"Namespace does not exist: {error.path}"
@@ -116,4 +116,4 @@ def message_of(error: TidemillError) -> str:
 
 def _is_commit(operation: str) -> bool:
     method, _, pattern = operation.partition(" ")
-    return method == "POST" and pattern.endswith(COMMITS)
+    return method == "POST" and pattern.endswith(COMMIT_PATHS)

@@ -1,4 +1,4 @@
-"""Tags of tables as clients have them: another state, another form or other credentials make another tag."""
+"""ETags of loaded tables: they change with the state, the requested snapshots and the credentials."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ TAG_BYTES: Final = 16
 
 
 class Snapshots(Enum):
-    """Which snapshots a client wants to see: all, or those that branches and tags point to."""
+    """Which snapshots a client wants: all, or only those that branches and tags point to."""
 
     ALL = "all"
     REFS = "refs"
 
 
-def snapshots_of(call: Call) -> Snapshots:
+def requested_snapshots(call: Call) -> Snapshots:
     raw = call.query.get("snapshots")
     return read_choice(Snapshots, raw, "snapshots") if raw else Snapshots.ALL
 
 
 def tag_of(metadata_location: str, snapshots: Snapshots, config: Mapping[str, str]) -> str:
-    """The configuration is part of it: 304 must not leave a client with credentials that have ended."""
+    """Includes the configuration: a 304 must not leave a client with expired credentials."""
     parts = [metadata_location, snapshots.value, config]
-    told = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
-    return f'"{hashlib.blake2b(told, digest_size=TAG_BYTES).hexdigest()}"'
+    content = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    return f'"{hashlib.blake2b(content, digest_size=TAG_BYTES).hexdigest()}"'
 
 
-def is_known(call: Call, tag: str) -> bool:
-    """Whether the client says that it has this very answer."""
-    given = [
-        one.strip().removeprefix("W/")
+def client_has_tag(call: Call, tag: str) -> bool:
+    """Whether the client already has the response with this tag (If-None-Match)."""
+    client_tags = [
+        listed.strip().removeprefix("W/")
         for header in call.headers.getlist("if-none-match")
-        for one in header.split(",")
+        for listed in header.split(",")
     ]
-    if "*" in given:
-        raise InvalidInput("If-None-Match", "has to list the tags of answers; '*' has no meaning here")
-    return tag in given
+    if "*" in client_tags:
+        raise InvalidInput("If-None-Match", "must list ETags of earlier responses; '*' is not supported")
+    return tag in client_tags

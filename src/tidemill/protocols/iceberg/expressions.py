@@ -1,4 +1,4 @@
-"""Filters of scans: read in the forms of old and new clients, written in the one that all of them know."""
+"""Scan filters: reads the JSON forms of old and new clients, writes the one that all clients know."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COMPARISONS: Final[Mapping[str, type[LiteralPredicate]]] = {
     "not-starts-with": NotStartsWith,
 }
 SETS: Final[Mapping[str, type[SetPredicate]]] = {"in": In, "not-in": NotIn}
-# What a comparison is called when its sides change places.
+# The comparison that results from swapping the two sides.
 MIRRORED: Final = {"lt": "gt", "lt-eq": "gt-eq", "gt": "lt", "gt-eq": "lt-eq", "eq": "eq", "not-eq": "not-eq"}
 TYPE_NAMES: Final[Mapping[type[UnboundPredicate], str]] = {
     known: name for name, known in (*UNARY.items(), *COMPARISONS.items(), *SETS.items())
@@ -66,7 +66,7 @@ TYPE_NAMES: Final[Mapping[type[UnboundPredicate], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`expression` lets through what the client wants, and more where it is not exact; `json` says it all."""
+    """`json` is the complete filter; `expression` accepts the same rows, or more if it is not exact."""
 
     expression: BooleanExpression
     json: Json
@@ -74,11 +74,11 @@ class Filter:
 
 
 def read_filter(raw: Any, field: str = "filter") -> Filter:
-    """Raises InvalidInput for what is no filter, Unsupported for filters that no old client could be told."""
+    """Raises InvalidInput for invalid filters, Unsupported for those that old clients do not know."""
     if isinstance(raw, bool):
         return Filter(AlwaysTrue() if raw else AlwaysFalse(), raw)
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise InvalidInput(field, f"has to be true, false or an object with a type, not {raw!r:.60}")
+        raise InvalidInput(field, f"must be true, false or an object with a type, not {raw!r:.60}")
     kind = raw["type"].lower().replace("_", "-")
     if kind in CONSTANTS:
         return read_filter(CONSTANTS[kind], field)
@@ -92,7 +92,7 @@ def read_filter(raw: Any, field: str = "filter") -> Filter:
 
 
 def filter_json(expression: BooleanExpression) -> Json:
-    """An expression of pyiceberg in the form with `term` and `value`."""
+    """A pyiceberg expression as JSON with `term` and `value`."""
     match expression:
         case AlwaysTrue():
             return True
@@ -110,21 +110,21 @@ def filter_json(expression: BooleanExpression) -> Json:
         case UnboundPredicate():
             return _predicate_json(expression)
         case _:
-            raise Unsupported(f"The filter {expression!s:.200} cannot be told to clients")
+            raise Unsupported(f"The filter {expression!s:.200} cannot be expressed in JSON")
 
 
 def _predicate_json(predicate: UnboundPredicate) -> dict[str, Any]:
     if not isinstance(predicate.term, Reference):
-        raise Unsupported(f"The filter {predicate!s:.200} cannot be told to clients")
-    told: dict[str, Any] = {"type": TYPE_NAMES[type(predicate)], "term": predicate.term.name}
+        raise Unsupported(f"The filter {predicate!s:.200} cannot be expressed in JSON")
+    predicate_json: dict[str, Any] = {"type": TYPE_NAMES[type(predicate)], "term": predicate.term.name}
     if isinstance(predicate, LiteralPredicate):
-        told["value"] = _value_json(predicate.literal.value)
+        predicate_json["value"] = _value_json(predicate.literal.value)
     elif isinstance(predicate, SetPredicate):
         values = [_value_json(literal.value) for literal in predicate.literals]
-        told["values"] = sorted(values, key=lambda value: (str(type(value)), value))
+        predicate_json["values"] = sorted(values, key=lambda value: (str(type(value)), value))
     elif not isinstance(predicate, UnaryPredicate):
-        raise Unsupported(f"The filter {predicate!s:.200} cannot be told to clients")
-    return told
+        raise Unsupported(f"The filter {predicate!s:.200} cannot be expressed in JSON")
+    return predicate_json
 
 
 def _value_json(value: Any) -> Any:
@@ -134,13 +134,13 @@ def _value_json(value: Any) -> Any:
 def _constant(raw: Mapping[str, Any], field: str) -> Filter:
     value = raw.get("value")
     if not isinstance(value, bool):
-        raise InvalidInput(f"{field}.value", "has to be true or false where a predicate is needed")
+        raise InvalidInput(f"{field}.value", "must be true or false where a predicate is expected")
     return read_filter(value, field)
 
 
 def _negation(raw: Mapping[str, Any], field: str) -> Filter:
     child = read_filter(raw.get("child"), f"{field}.child")
-    # Of something that lets too much through, the opposite would let too little through.
+    # The negation of a filter that accepts too much would accept too little.
     expression = Not(child.expression) if child.is_exact else AlwaysTrue()
     return Filter(expression, {"type": "not", "child": child.json}, child.is_exact)
 
@@ -148,9 +148,9 @@ def _negation(raw: Mapping[str, Any], field: str) -> Filter:
 def _combination(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
     left = read_filter(raw.get("left"), f"{field}.left")
     right = read_filter(raw.get("right"), f"{field}.right")
-    make = And if kind == "and" else Or
+    combine = And if kind == "and" else Or
     return Filter(
-        make(left.expression, right.expression),
+        combine(left.expression, right.expression),
         {"type": kind, "left": left.json, "right": right.json},
         left.is_exact and right.is_exact,
     )
@@ -158,23 +158,23 @@ def _combination(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
 
 def _predicate(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
     if kind in UNARY:
-        term = read_term(_either(raw, "child", "term", field), field)
-        return _made(kind, term, lambda name: UNARY[kind](name), {}, field)
+        term = read_term(_one_of(raw, "child", "term", field), field)
+        return _filter_on(kind, term, lambda name: UNARY[kind](name), {}, field)
     if kind in SETS:
-        term = read_term(_either(raw, "child", "term", field), field)
+        term = read_term(_one_of(raw, "child", "term", field), field)
         values = read_literals(raw.get("values"), field)
-        told = {"values": [_value_json(value) for value in values]}
-        return _made(kind, term, lambda name: SETS[kind](name, values), told, field)
+        operands = {"values": [_value_json(value) for value in values]}
+        return _filter_on(kind, term, lambda name: SETS[kind](name, values), operands, field)
     if kind in COMPARISONS:
         return _comparison(kind, raw, field)
-    raise InvalidInput(f"{field}.type", f"{kind!r:.60} is not a predicate of Iceberg")
+    raise InvalidInput(f"{field}.type", f"{kind!r:.60} is not an Iceberg predicate")
 
 
 def _comparison(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
-    left, right = _either(raw, "left", "term", field), _either(raw, "right", "value", field)
+    left, right = _one_of(raw, "left", "term", field), _one_of(raw, "right", "value", field)
     if "left" in raw and not is_term(left) and is_term(right):
         if kind not in MIRRORED:
-            raise InvalidInput(f"{field}.left", f"has to be a field for {kind}")
+            raise InvalidInput(f"{field}.left", f"must be a field for {kind}")
         kind, left, right = MIRRORED[kind], right, left
     if "right" in raw and is_term(right):
         raise Unsupported(
@@ -182,30 +182,32 @@ def _comparison(kind: str, raw: Mapping[str, Any], field: str) -> Filter:
         )
     value = read_literal(right, field)
     if kind.endswith("starts-with") and not isinstance(value, str):
-        raise InvalidInput(f"{field}.value", f"has to be a string for {kind}, not {value!r:.60}")
-    told = {"value": _value_json(value)}
-    return _made(kind, read_term(left, field), lambda name: COMPARISONS[kind](name, value), told, field)
+        raise InvalidInput(f"{field}.value", f"must be a string for {kind}, not {value!r:.60}")
+    operands = {"value": _value_json(value)}
+    return _filter_on(
+        kind, read_term(left, field), lambda name: COMPARISONS[kind](name, value), operands, field
+    )
 
 
-def _made(
+def _filter_on(
     kind: str,
     term: Term,
-    make: Callable[[str], BooleanExpression],
-    told: dict[str, Any],
+    make_predicate: Callable[[str], BooleanExpression],
+    operands: dict[str, Any],
     field: str,
 ) -> Filter:
-    json = {"type": kind, "term": term, **told}
+    json = {"type": kind, "term": term, **operands}
     if not isinstance(term, str):
-        # Terms of pyiceberg are fields: what is asked of a transformed one decides nothing here.
+        # pyiceberg terms are plain fields: a predicate on a transform cannot exclude files here.
         return Filter(AlwaysTrue(), json, is_exact=False)
     try:
-        return Filter(make(term), json)
+        return Filter(make_predicate(term), json)
     except (ValueError, TypeError) as error:
         raise InvalidInput(field, str(error)[:300]) from error
 
 
-def _either(raw: Mapping[str, Any], key: str, old_key: str, field: str) -> Any:
+def _one_of(raw: Mapping[str, Any], key: str, old_key: str, field: str) -> Any:
     found = [raw[name] for name in (key, old_key) if raw.get(name) is not None]
     if len(found) != 1:
-        raise InvalidInput(field, f"has to have either {key!r} or {old_key!r}, and no null")
+        raise InvalidInput(field, f"must have either {key!r} or {old_key!r}, and not null")
     return found[0]

@@ -1,4 +1,4 @@
-"""Functions of the catalog in the metadata that Iceberg has for them."""
+"""Registered functions as Iceberg function metadata."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DIALECT: Final = "python"
 
 
 def function_metadata(versions: Sequence[RegisteredFunction]) -> dict[str, Any]:
-    """Of one name, whose versions come in their order: a definition for each signature."""
+    """Metadata of one function; `versions` are in ascending order, with one definition per signature."""
     by_signature: dict[str, list[RegisteredFunction]] = {}
     for registered in versions:
         by_signature.setdefault(_definition_id(registered.function), []).append(registered)
-    told = {key: _alike(found) for key, found in by_signature.items()}
+    definitions = {key: _like_newest(same) for key, same in by_signature.items()}
     newest = versions[-1].function
     return {
         "function-uuid": str(uuid5(NAMESPACE_URL, NAME_PREFIX + newest.name)),
         "format-version": FORMAT_VERSION,
-        "definitions": [_definition(key, found) for key, found in told.items()],
-        "definition-log": _log(told),
+        "definitions": [_definition(key, same) for key, same in definitions.items()],
+        "definition-log": _log(definitions),
         "properties": {"tidemill.digest": newest.digest, "tidemill.kind": newest.kind.value},
     }
 
@@ -34,8 +34,8 @@ def _definition_id(function: Function) -> str:
     return ",".join(ANY_TYPE for _ in function.parameters)
 
 
-def _alike(versions: Sequence[RegisteredFunction]) -> Sequence[RegisteredFunction]:
-    """Those that take and give what the newest does; the specification wants it of all in a definition."""
+def _like_newest(versions: Sequence[RegisteredFunction]) -> Sequence[RegisteredFunction]:
+    """Versions with the newest one's parameters and result: the specification requires both to agree."""
     newest = versions[-1].function
     return [
         item
@@ -63,7 +63,7 @@ def _return_type(function: Function) -> TypeJson:
 
 
 def _version(registered: RegisteredFunction) -> dict[str, Any]:
-    """Iceberg has functions in SQL alone, in any dialect; ours is told by the source it was made from."""
+    """Iceberg has only SQL functions, in any dialect; a Python function is represented by its source."""
     function = registered.function
     text = function.source or f"-- python function {function.digest}"
     return {
@@ -74,14 +74,16 @@ def _version(registered: RegisteredFunction) -> dict[str, Any]:
 
 
 def _log(definitions: dict[str, Sequence[RegisteredFunction]]) -> list[dict[str, Any]]:
-    """After each registration, the newest version of every definition there was by then."""
+    """For each registration, the newest version of every definition at that time."""
     current: dict[str, int] = {}
     entries = []
-    steps = sorted((item.version, key, item) for key, found in definitions.items() for item in found)
-    for version, key, item in steps:
+    registrations = sorted(
+        (item.version, key, item) for key, versions in definitions.items() for item in versions
+    )
+    for version, key, item in registrations:
         current[key] = version
-        chosen = [{"definition-id": name, "version-id": number} for name, number in current.items()]
-        entries.append({"timestamp-ms": _millis(item), "definition-versions": chosen})
+        current_versions = [{"definition-id": name, "version-id": number} for name, number in current.items()]
+        entries.append({"timestamp-ms": _millis(item), "definition-versions": current_versions})
     return entries
 
 

@@ -1,4 +1,4 @@
-"""Arrow's types in the JSON that Iceberg's functions have for types."""
+"""Arrow types as the type JSON of Iceberg function metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyarrow import types
 TypeJson: TypeAlias = str | dict[str, Any]
 
 ANY_TYPE: Final = "unknown"
-"""For what Iceberg has no type for, and for parameters: what they take is known to the code alone."""
+"""For types that Iceberg lacks, and for parameters, whose types only the function's code knows."""
 
 SIMPLE: Final[Mapping[Callable[[pa.DataType], bool], str]] = {
     types.is_boolean: "boolean",
@@ -35,8 +35,8 @@ SIMPLE: Final[Mapping[Callable[[pa.DataType], bool], str]] = {
 def type_json(kind: pa.DataType) -> TypeJson:
     if isinstance(kind, pa.BaseExtensionType):
         return type_json(kind.storage_type)
-    for fits, name in SIMPLE.items():
-        if fits(kind):
+    for matches, name in SIMPLE.items():
+        if matches(kind):
             return name
     if types.is_dictionary(kind):
         return type_json(kind.value_type)
@@ -46,12 +46,12 @@ def type_json(kind: pa.DataType) -> TypeJson:
 
 
 def struct_json(schema: pa.Schema) -> TypeJson:
-    return {"type": "struct", "fields": [_field(schema.field(place)) for place in range(len(schema))]}
+    return {"type": "struct", "fields": [_field(schema.field(index)) for index in range(len(schema))]}
 
 
 def _nested(kind: pa.DataType) -> TypeJson:
     if types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(kind.field(place)) for place in range(kind.num_fields)]}
+        return {"type": "struct", "fields": [_field(kind.field(index)) for index in range(kind.num_fields)]}
     if types.is_map(kind):
         return {"type": "map", "key": type_json(kind.key_type), "value": type_json(kind.item_type)}
     if types.is_union(kind):

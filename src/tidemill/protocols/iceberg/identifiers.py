@@ -1,4 +1,4 @@
-"""Names in paths and bodies of Iceberg's protocol, and what they name."""
+"""Reads namespace, table and view identifiers from the paths and bodies of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 
-# No other separator is advertised: Java joins with its encoded form, pyiceberg with its decoded one.
+# The only separator advertised: Java sends it percent-encoded, pyiceberg decoded.
 LEVEL_SEPARATOR: Final = "\x1f"
 
 
@@ -22,28 +22,28 @@ def namespace_of(call: Call) -> NamespacePath:
 
 
 def table_of(call: Call) -> TableIdent:
-    return named_in(namespace_of(call), call.parameters["table"], "table")
+    return ident_in(namespace_of(call), call.parameters["table"], "table")
 
 
 def view_of(call: Call) -> TableIdent:
-    return named_in(namespace_of(call), call.parameters["view"], "view")
+    return ident_in(namespace_of(call), call.parameters["view"], "view")
 
 
-def named_in(namespace: NamespacePath, name: str, field: str = "name") -> TableIdent:
-    """A name in a body is taken as it is.
+def ident_in(namespace: NamespacePath, name: str, field: str = "name") -> TableIdent:
+    """Takes the name literally, without decoding it.
 
-    pyiceberg percent-encodes the names of views that it creates and registers. Decoding them here would give
-    all other clients another view than the one they named, wherever a name has a percent sign.
+    pyiceberg percent-encodes the names of views that it creates and registers. Decoding them here would break
+    names with a percent sign for all other clients.
     """
     check_name(name, field)
     return TableIdent(namespace, name)
 
 
 def ident_from_body(body: Fields) -> TableIdent:
-    """A TableIdentifier: the levels of its namespace, of which there is at least one, and its name."""
+    """Reads a TableIdentifier: a namespace of at least one level, and a name."""
     levels = body.texts("namespace")
     if not levels:
-        problem = "is missing; it has to be the list of the namespace's names, at least one"
+        problem = "is missing; it must be a list with at least one name"
         raise InvalidInput(body.name_of("namespace"), problem)
     namespace = namespace_path(levels, body.name_of("namespace"))
-    return named_in(namespace, body.required_text("name"), body.name_of("name"))
+    return ident_in(namespace, body.required_text("name"), body.name_of("name"))

@@ -1,4 +1,4 @@
-"""Bodies of Iceberg's requests as values of ours; what clients add or leave out is no reason to refuse."""
+"""Translates request bodies into core values; accepts unknown fields and some missing ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def new_table(body: Fields) -> NewTable:
 
 
 def new_view(body: Fields) -> NewView:
-    """Java leaves `properties` out when there are none, though the specification requires it."""
+    """Java omits `properties` if there are none, although the specification requires it."""
     return NewView(
         schema=_required_document(body, "schema"),
         version=_required_document(body, "view-version"),
@@ -30,17 +30,19 @@ def new_view(body: Fields) -> NewView:
 
 
 def change_of(ident: TableIdent, body: Fields) -> Change:
-    """The commit of a table or view that the path names; the body may name it again."""
-    named = body.nested("identifier")
-    if named is not None and ident_from_body(named) != ident:
-        raise InvalidInput("identifier", f"{ident_from_body(named)} in the body is not {ident} of the path")
+    """The commit to the table or view in the path; the body may repeat the identifier."""
+    identifier = body.nested("identifier")
+    if identifier is not None and ident_from_body(identifier) != ident:
+        raise InvalidInput(
+            "identifier", f"{ident_from_body(identifier)} in the body does not match {ident} in the path"
+        )
     return _change(ident, body)
 
 
-def named_changes(body: Fields) -> tuple[Change, ...]:
-    """The commits of a transaction, each of which names its table."""
+def changes_of(body: Fields) -> tuple[Change, ...]:
+    """The commits of a multi-table transaction."""
     if body.raw("table-changes") is None:
-        raise InvalidInput("table-changes", "is missing; it has to list the commits of tables")
+        raise InvalidInput("table-changes", "is missing; it must be a list of table commits")
     return tuple(_named_change(entry) for entry in body.objects("table-changes"))
 
 
@@ -58,21 +60,21 @@ def _named_change(entry: Fields) -> Change:
 
 def _change(ident: TableIdent, body: Fields) -> Change:
     if body.raw("updates") is None:
-        raise InvalidInput(body.name_of("updates"), "is missing; it has to be a list, which may be empty")
+        raise InvalidInput(body.name_of("updates"), "is missing; it must be a list, which may be empty")
     return Change(ident, _documents(body, "requirements"), _documents(body, "updates"))
 
 
 def _required_ident(body: Fields, key: str) -> TableIdent:
-    named = body.nested(key)
-    if named is None:
-        raise InvalidInput(body.name_of(key), "is missing; it has to have a namespace and a name")
-    return ident_from_body(named)
+    identifier = body.nested(key)
+    if identifier is None:
+        raise InvalidInput(body.name_of(key), "is missing; it must have a namespace and a name")
+    return ident_from_body(identifier)
 
 
 def _required_document(body: Fields, key: str) -> Document:
     document = _document(body, key)
     if document is None:
-        raise InvalidInput(body.name_of(key), "is missing; it has to be a JSON object")
+        raise InvalidInput(body.name_of(key), "is missing; it must be a JSON object")
     return document
 
 

@@ -1,4 +1,4 @@
-"""Pages of listings: tokens that mean nothing to clients, and all at once for those that do not page."""
+"""Paginates listings with opaque tokens; clients that do not page get everything at once."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ MAX_PAGE_SIZE: Final = 10_000
 
 
 def page_of(call: Call) -> Page:
-    """Where the page begins and how long it is; a client that gives neither token nor size gets all."""
+    """The requested page; a client that sends neither token nor size gets everything."""
     size, token = query_integer(call.query, "pageSize"), call.query.get("pageToken")
     if size is not None and size < 1:
-        raise InvalidInput("pageSize", f"has to be at least 1, not {size}")
+        raise InvalidInput("pageSize", f"must be at least 1, not {size}")
     if size is None and token is None:
         return Page()
-    return Page(_position(token) if token else None, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
+    return Page(_decoded(token) if token else None, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
 
 
 def page_body(
     page: Page, key: str, fetch: Callable[[Page], Sequence[str]], entry: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """One page under its key; the token is null on the last one, because an empty one would begin anew."""
+    """One page; the token of the last page is null, because an empty one would start over."""
     if page.limit is None:
         return {"next-page-token": None, key: [entry(name) for name in fetch(page)]}
     names = fetch(Page(page.after, page.limit + 1))
-    shown = names[: page.limit]
-    token = token_after(shown[-1]) if len(names) > page.limit else None
-    return {"next-page-token": token, key: [entry(name) for name in shown]}
+    listed = names[: page.limit]
+    token = token_after(listed[-1]) if len(names) > page.limit else None
+    return {"next-page-token": token, key: [entry(name) for name in listed]}
 
 
 def token_after(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
 
 
-def _position(token: str) -> str:
+def _decoded(token: str) -> str:
     try:
         if len(token) > MAX_TOKEN_LENGTH:
             raise ValueError

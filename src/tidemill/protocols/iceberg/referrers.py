@@ -1,4 +1,4 @@
-"""The views through which something is loaded; who may load it does not depend on them."""
+"""Validates `referenced-by`, the views through which something is loaded; permissions ignore them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.catalog.model.identifiers import TableIdent, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.identifiers import LEVEL_SEPARATOR, named_in, split_levels
+from tidemill.protocols.iceberg.identifiers import LEVEL_SEPARATOR, ident_in, split_levels
 
 PARAMETER: Final = "referenced-by"
 MAX_REFERRERS: Final = 10
@@ -20,7 +20,7 @@ LOADS: Final = ("/tables/{table}", "/views/{view}", "/tables/{table}/credentials
 
 
 def with_checked_referrers(route: Route) -> Route:
-    """For routes that load something: the parameter is optional, and has to be right where it is."""
+    """For routes that load something: the parameter is optional, but must be valid if given."""
     if route.method != "GET" or not route.pattern.endswith(LOADS):
         return route
 
@@ -31,22 +31,22 @@ def with_checked_referrers(route: Route) -> Route:
     return replace(route, handler=checked)
 
 
-def referrers_of(given: str) -> tuple[TableIdent, ...]:
-    """The outermost first; `given` was decoded once, and Java has encoded the names in it once more."""
-    named: list[str] = []
-    for part in map(unquote, given.split(",") if given else ()):
-        if named and LEVEL_SEPARATOR not in part:
-            # The comma before it belongs to a name.
-            named[-1] = f"{named[-1]},{part}"
+def referrers_of(value: str) -> tuple[TableIdent, ...]:
+    """The views, outermost first. The value is already decoded once; Java encodes the names in it again."""
+    names: list[str] = []
+    for part in map(unquote, value.split(",") if value else ()):
+        if names and LEVEL_SEPARATOR not in part:
+            # The comma belongs to a name.
+            names[-1] = f"{names[-1]},{part}"
         else:
-            named.append(part)
-    if len(named) > MAX_REFERRERS:
-        raise InvalidInput(PARAMETER, f"has {len(named)} views; at most {MAX_REFERRERS} are looked at")
-    return tuple(_view(each) for each in named)
+            names.append(part)
+    if len(names) > MAX_REFERRERS:
+        raise InvalidInput(PARAMETER, f"has {len(names)} views; at most {MAX_REFERRERS} are allowed")
+    return tuple(_view(text) for text in names)
 
 
 def _view(text: str) -> TableIdent:
     levels = split_levels(text)
     if len(levels) < 2:
-        raise InvalidInput(PARAMETER, f"{text!r:.60} is no view: it has to be a namespace, %1F and a name")
-    return named_in(namespace_path(levels[:-1], PARAMETER), levels[-1], PARAMETER)
+        raise InvalidInput(PARAMETER, f"{text!r:.60} is not a view: it must be a namespace, %1F and a name")
+    return ident_in(namespace_path(levels[:-1], PARAMETER), levels[-1], PARAMETER)

@@ -1,4 +1,9 @@
-"""Answers with the state of a table or view: put together from stored bytes, with credentials added last."""
+"""Builds responses with the state of a table or view.
+
+A response is built in two steps. `ReplayableResponse` has what stays the same however often it is sent; it is
+stored in receipts. `respond` completes it with what must be fresh each time: credentials, configuration and
+ETag. The metadata is copied as stored bytes; only a load with `snapshots=refs` has to parse it.
+"""
 
 from __future__ import annotations
 
@@ -17,120 +22,131 @@ from tidemill.iceberg.metadata.tables import refs_only
 from tidemill.iceberg.model.entries import Entry, StagedTable
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.iceberg.credentials import (
-    SECRET,
+    SECRET_KEY,
     signing_config,
     storage_config,
     storage_credentials,
-    wants_signatures_alone,
+    wants_only_signing,
     without_secrets,
 )
-from tidemill.protocols.iceberg.etags import Snapshots, is_known, tag_of
+from tidemill.protocols.iceberg.etags import Snapshots, client_has_tag, tag_of
 
 JSON: Final = "application/json"
-COMPRESSED_FROM: Final = 1024
-QUICKLY: Final = 1
+COMPRESS_FROM_BYTES: Final = 1024
+FASTEST: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request is answered with, apart from what is different every time.
+class ReplayableResponse:
+    """A response without the parts that differ each time it is sent.
 
-    `place` is what credentials are vended for: with `is_open` the body lacks its end, where they belong.
-    `tagged` is the metadata file that the answer's tag stands for, `table` the levels of the table's name.
+    Credentials are vended for `location`. With `lacks_config`, the body lacks its end: configuration and
+    credentials. The ETag stands for the file `metadata_location`; `table` is the table's identifier.
     """
 
     status: int
     body: bytes = b""
-    place: str | None = None
-    tagged: str | None = None
+    location: str | None = None
+    metadata_location: str | None = None
     table: tuple[str, ...] = ()
-    is_open: bool = False
+    lacks_config: bool = False
 
     def to_bytes(self) -> bytes:
-        is_packed = len(self.body) >= COMPRESSED_FROM
-        head = orjson.dumps([self.status, self.place, self.tagged, self.table, self.is_open, is_packed])
-        return head + b"\n" + (zlib.compress(self.body, QUICKLY) if is_packed else self.body)
+        is_compressed = len(self.body) >= COMPRESS_FROM_BYTES
+        head = orjson.dumps(
+            [self.status, self.location, self.metadata_location, self.table, self.lacks_config, is_compressed]
+        )
+        return head + b"\n" + (zlib.compress(self.body, FASTEST) if is_compressed else self.body)
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> Answer:
+    def from_bytes(cls, stored: bytes) -> ReplayableResponse:
         head, _, body = stored.partition(b"\n")
-        status, place, tagged, table, is_open, is_packed = orjson.loads(head)
-        return cls(status, zlib.decompress(body) if is_packed else body, place, tagged, tuple(table), is_open)
+        status, location, metadata_location, table, lacks_config, is_compressed = orjson.loads(head)
+        return cls(
+            status,
+            zlib.decompress(body) if is_compressed else body,
+            location,
+            metadata_location,
+            tuple(table),
+            lacks_config,
+        )
 
 
-NO_CONTENT: Final = Answer(204)
+NO_CONTENT: Final = ReplayableResponse(204)
 
 
-def json_answer(value: Any, status: int = 200) -> Answer:
-    return Answer(status, orjson.dumps(value))
+def replayable_json(value: Any, status: int = 200) -> ReplayableResponse:
+    return ReplayableResponse(status, orjson.dumps(value))
 
 
-def loaded_table(entry: Entry) -> Answer:
+def loaded_table(entry: Entry) -> ReplayableResponse:
     """A LoadTableResult."""
-    body = _state(entry.metadata_location, entry.metadata)
-    return Answer(200, body, entry.place, entry.metadata_location, entry.ident.levels, is_open=True)
+    body = _start(entry.metadata_location, entry.metadata)
+    return ReplayableResponse(
+        200, body, entry.location, entry.metadata_location, entry.ident.levels, lacks_config=True
+    )
 
 
-def staged_table(staged: StagedTable) -> Answer:
-    """A LoadTableResult without metadata-location: there is no such file yet."""
+def staged_table(staged: StagedTable) -> ReplayableResponse:
+    """A LoadTableResult without metadata-location, because there is no file yet."""
     body = b'{"metadata":' + staged.metadata
-    return Answer(200, body, staged.place, None, staged.ident.levels, is_open=True)
+    return ReplayableResponse(200, body, staged.location, None, staged.ident.levels, lacks_config=True)
 
 
-def committed_table(entry: Entry) -> Answer:
+def committed_table(entry: Entry) -> ReplayableResponse:
     """A CommitTableResponse."""
-    body = _state(entry.metadata_location, entry.metadata) + b"}"
-    return Answer(200, body, entry.place, entry.metadata_location, entry.ident.levels)
+    body = _start(entry.metadata_location, entry.metadata) + b"}"
+    return ReplayableResponse(200, body, entry.location, entry.metadata_location, entry.ident.levels)
 
 
-def unregistered_table(entry: Entry) -> Answer:
-    return Answer(200, _state(entry.metadata_location, entry.metadata) + b"}")
+def unregistered_table(entry: Entry) -> ReplayableResponse:
+    return ReplayableResponse(200, _start(entry.metadata_location, entry.metadata) + b"}")
 
 
-def loaded_view(entry: Entry) -> Answer:
+def loaded_view(entry: Entry) -> ReplayableResponse:
     """A LoadViewResult."""
-    return Answer(200, _state(entry.metadata_location, entry.metadata) + b',"config":{}}')
+    return ReplayableResponse(200, _start(entry.metadata_location, entry.metadata) + b',"config":{}}')
 
 
-def respond_again(call: Call, answer: Answer) -> Response:
-    """What was answered before, with credentials only if the table is still where it was."""
-    if answer.place is None or call.operations.iceberg_access.is_there(
-        table_ident(answer.table), answer.place
+def replay(call: Call, response: ReplayableResponse) -> Response:
+    """Sends a stored response again; adds credentials only if the table still has the same location."""
+    if response.location is None or call.operations.iceberg_access.is_current_location(
+        table_ident(response.table), response.location
     ):
-        return respond(call, answer)
-    return _response(answer.status, answer.body + (b',"config":{}}' if answer.is_open else b""))
+        return respond(call, response)
+    return _response(response.status, response.body + (b',"config":{}}' if response.lacks_config else b""))
 
 
-def respond(call: Call, answer: Answer) -> Response:
-    if answer.place is None:
-        return _response(answer.status, answer.body)
+def respond(call: Call, response: ReplayableResponse) -> Response:
+    if response.location is None:
+        return _response(response.status, response.body)
     try:
-        options = _options(call, table_ident(answer.table), answer.place)
+        options = _options(call, table_ident(response.table), response.location)
     except Unavailable:
-        # What was asked for is done; credentials can be asked for again, a commit better not.
+        # The operation succeeded: clients can request credentials later, but must not repeat the commit.
         options = None
     headers = {}
-    config = _config(call, answer.table, options or {})
-    if answer.tagged is not None and options is not None:
-        headers["etag"] = tag_of(answer.tagged, Snapshots.ALL, config)
-    end = _access(answer.place, options or {}, config) if answer.is_open else b""
-    return _response(answer.status, answer.body + end, headers)
+    config = _config(call, response.table, options or {})
+    if response.metadata_location is not None and options is not None:
+        headers["etag"] = tag_of(response.metadata_location, Snapshots.ALL, config)
+    end = _end(response.location, options or {}, config) if response.lacks_config else b""
+    return _response(response.status, response.body + end, headers)
 
 
 def respond_loaded(call: Call, entry: Entry, snapshots: Snapshots) -> Response:
-    """304 without a body when the client says that it has this state in this form."""
-    options = _options(call, entry.ident, entry.place)
+    """A loaded table, or 304 if the client already has this state in this form."""
+    options = _options(call, entry.ident, entry.location)
     config = _config(call, entry.ident.levels, options)
     tag = tag_of(entry.metadata_location, snapshots, config)
     headers = {"etag": tag}
-    if is_known(call, tag):
+    if client_has_tag(call, tag):
         return Response(status_code=304, headers=headers)
     metadata = entry.metadata if snapshots is Snapshots.ALL else _with_refs_only(entry.metadata)
-    body = _state(entry.metadata_location, metadata) + _access(entry.place, options, config)
+    body = _start(entry.metadata_location, metadata) + _end(entry.location, options, config)
     return _response(200, body, headers)
 
 
-def _state(metadata_location: str, metadata: bytes) -> bytes:
+def _start(metadata_location: str, metadata: bytes) -> bytes:
     return b'{"metadata-location":' + orjson.dumps(metadata_location) + b',"metadata":' + metadata
 
 
@@ -139,27 +155,27 @@ def _with_refs_only(metadata: bytes) -> bytes:
     return orjson.dumps(refs_only(orjson.loads(metadata)))
 
 
-def _options(call: Call, ident: TableIdent, place: str) -> Mapping[str, str]:
-    """Whoever can do with signatures gets no secret."""
-    options = call.operations.iceberg_access.options(call.caller, ident, place)
-    is_signed = call.operations.iceberg_signing.is_on and wants_signatures_alone(call.headers)
+def _options(call: Call, ident: TableIdent, location: str) -> Mapping[str, str]:
+    """Clients that use remote signing get no secrets."""
+    options = call.operations.iceberg_access.storage_options(call.caller, ident, location)
+    is_signed = call.operations.iceberg_signing.is_enabled and wants_only_signing(call.headers)
     return without_secrets(options) if is_signed else options
 
 
 def _config(call: Call, table: tuple[str, ...], options: Mapping[str, str]) -> dict[str, str]:
-    """Where requests are signed, it is for those that get no credentials."""
+    """Clients without credentials are told to use remote signing if it is enabled."""
     config = storage_config(options)
-    if call.operations.iceberg_signing.is_on and SECRET not in options:
+    if call.operations.iceberg_signing.is_enabled and SECRET_KEY not in options:
         return config | signing_config(table_ident(table))
     return config
 
 
-def _access(place: str, options: Mapping[str, str], config: Mapping[str, str]) -> bytes:
-    """The end of a LoadTableResult; old clients look into config, newer ones prefer the credentials."""
-    told: dict[str, Any] = {"config": config}
-    if credentials := storage_credentials(place, options):
-        told["storage-credentials"] = credentials
-    return b"," + orjson.dumps(told)[1:]
+def _end(location: str, options: Mapping[str, str], config: Mapping[str, str]) -> bytes:
+    """The end of a LoadTableResult; old clients read `config`, newer ones prefer `storage-credentials`."""
+    end: dict[str, Any] = {"config": config}
+    if credentials := storage_credentials(location, options):
+        end["storage-credentials"] = credentials
+    return b"," + orjson.dumps(end)[1:]
 
 
 def _response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""Where Iceberg's operations are: each at two paths, with and without the prefix that clients are given."""
+"""Paths of the Iceberg operations: each exists with and without the warehouse prefix."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BASE: Final = "/iceberg"
 PREFIX: Final = "/{prefix}"
 
 
-def both(method: str, path: str, handler: Handler, **options: Any) -> tuple[Route, Route]:
-    """`path` is what the specification has behind `/v1/{prefix}`; options are those of routes."""
+def route_pair(method: str, path: str, handler: Handler, **options: Any) -> tuple[Route, Route]:
+    """Two routes, without and with the prefix; `path` is what follows `/v1/{prefix}` in the specification."""
     return (
         Route(method, f"{BASE}/v1{path}", handler, **options),
         Route(method, f"{BASE}/v1{PREFIX}{path}", _in_warehouse(handler), **options),
@@ -23,7 +23,7 @@ def both(method: str, path: str, handler: Handler, **options: Any) -> tuple[Rout
 
 
 def template_of(route: Route) -> str:
-    """The operation as `endpoints` of a configuration names it."""
+    """The operation as the `endpoints` of the configuration list it."""
     return f"{route.method} {route.pattern.removeprefix(BASE)}"
 
 

@@ -1,4 +1,4 @@
-"""Iceberg's REST catalog as a service of the server: every operation of the specification."""
+"""The Iceberg REST catalog as an HTTP service, with every operation of the specification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidemill.protocols.iceberg.routes import (
 )
 from tidemill.protocols.iceberg.routes.config import config_routes
 
-SERVED: Final = (
+CATALOG_ROUTES: Final = (
     *namespaces.ROUTES,
     *map(with_checked_referrers, tables.ROUTES),
     *commits.ROUTES,
@@ -34,6 +34,6 @@ SERVED: Final = (
     *metrics.ROUTES,
 )
 
-ROUTES: Final = (*config_routes(SERVED), *oauth.ROUTES, *SERVED)
+ROUTES: Final = (*config_routes(CATALOG_ROUTES), *oauth.ROUTES, *CATALOG_ROUTES)
 
 ICEBERG_SERVICE: Final = Service(prefix=("iceberg",), routes=ROUTES, render_error=render_error)

@@ -1,4 +1,4 @@
-"""Single values in the JSON of Iceberg's table specification."""
+"""JSON of single values, as Iceberg's table specification defines it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UTC_OFFSET: Final = "+00:00"
 
 
 def value_json(kind: IcebergType, value: Any) -> Any:
-    """A partition value or bound, as pyiceberg reads it, in the form that its type has in JSON."""
+    """A partition value or bound, as pyiceberg reads it, as JSON of its type."""
     match value:
         case None | bool() | str():
             return value
@@ -40,8 +40,8 @@ def value_json(kind: IcebergType, value: Any) -> Any:
         case bytes():
             return str(UUID(bytes=value)) if isinstance(kind, UUIDType) else value.hex().upper()
         case float():
-            # JSON has no such numbers; this is how Iceberg's own writer spells them.
-            return value if math.isfinite(value) else _odd_float(value)
+            # JSON has no infinities and NaN; Iceberg's own writer uses these strings.
+            return value if math.isfinite(value) else _non_finite(value)
         case int():
             return _from_integer_within_calendar(kind, value)
         case date() | time() | datetime():
@@ -56,7 +56,7 @@ def _decimal(kind: IcebergType, value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _odd_float(value: float) -> str:
+def _non_finite(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
@@ -66,13 +66,11 @@ def _from_integer_within_calendar(kind: IcebergType, value: int) -> int | str:
     try:
         return _from_integer(kind, value)
     except OverflowError as error:
-        raise Unsupported(
-            f"The {kind} {value} lies outside the years 1 to 9999, which is all we can tell"
-        ) from error
+        raise Unsupported(f"The {kind} {value} is outside the supported years 1 to 9999") from error
 
 
 def _from_integer(kind: IcebergType, value: int) -> int | str:
-    """Days, and micro- or nanoseconds, since 1970 or since midnight."""
+    """Converts days, micro- or nanoseconds since 1970 or since midnight."""
     match kind:
         case DateType():
             return _day(value)

@@ -1,4 +1,4 @@
-"""What predicates of filters are about: fields, transforms of fields, and values."""
+"""Terms of filter predicates: fields, transforms of fields, and literal values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.fields import is_storable
 
 Term: TypeAlias = str | dict[str, str]
-"""The name of a field, or a transform of one in the form that old clients know."""
+"""The name of a field, or a transform of a field in the form that old clients understand."""
 
 BYTE_TYPES: Final = ("binary", "fixed")
 PARAMETRIC_TRANSFORMS: Final = ("bucket", "truncate")
@@ -28,17 +28,17 @@ def read_term(raw: Any, field: str) -> Term:
     kind = raw.get("type") if isinstance(raw, dict) else None
     if kind == "reference":
         if "id" in raw:
-            raise Unsupported(f"{field}: references by id are for what is stored; name the field")
+            raise Unsupported(f"{field}: references by id are not supported in requests; name the field")
         return _name(raw.get("name", raw.get("term")), field)
     if kind == "transform":
         return _transform(str(raw.get("transform")), read_term(raw.get("term"), field), field)
     if kind == "apply":
         return _applied(raw, field)
-    raise InvalidInput(field, f"{raw!r:.60} is not a field: give its name, or a reference")
+    raise InvalidInput(field, f"{raw!r:.60} is not a field: use its name or a reference")
 
 
 def _applied(raw: Mapping[str, Any], field: str) -> Term:
-    """Iceberg's transforms as functions; there are no others that old clients know."""
+    """Iceberg transforms written as functions; old clients understand no other functions."""
     function, arguments = raw.get("function"), raw.get("arguments")
     catalog = None
     if isinstance(function, dict):
@@ -63,7 +63,7 @@ def _applied(raw: Mapping[str, Any], field: str) -> Term:
 def _transform(text: str, term: Term, field: str) -> Term:
     if not isinstance(term, str):
         raise Unsupported(f"{field}: a transform is applied to a field, not to another transform")
-    unknown = Unsupported(f"{field}: {text!r:.60} is not a transform that is known here")
+    unknown = Unsupported(f"{field}: {text!r:.60} is not a known transform")
     try:
         transform = parse_transform(text)
     except (ValueError, TypeError) as error:
@@ -86,7 +86,7 @@ def read_literals(raw: Any, field: str) -> list[Any]:
     if isinstance(raw, dict) and raw.get("type") == "literals":
         raw, data_type = raw.get("values"), raw.get("data-type")
     if not isinstance(raw, list):
-        raise InvalidInput(f"{field}.values", "has to be a list of values")
+        raise InvalidInput(f"{field}.values", "must be a list of values")
     return [read_literal(value, field, data_type) for value in raw]
 
 
@@ -94,7 +94,7 @@ def read_literal(raw: Any, field: str, data_type: Any = None) -> Any:
     if isinstance(raw, dict) and raw.get("type") == "literal":
         raw, data_type = raw.get("value"), raw.get("data-type", data_type)
     if not isinstance(raw, bool | int | float | str):
-        raise InvalidInput(field, f"{raw!r:.60} is not a value to compare with; for null there is is-null")
+        raise InvalidInput(field, f"{raw!r:.60} is not a value to compare with; use is-null for null")
     if isinstance(raw, str) and isinstance(data_type, str) and data_type.startswith(BYTE_TYPES):
         return _bytes(raw, field)
     return raw

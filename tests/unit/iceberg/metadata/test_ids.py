@@ -51,12 +51,12 @@ def with_last(listed: str, key: str, last: Any) -> Document:
 def test_there_is_no_id_after_the_last_one(listed: str, key: str, update: Document) -> None:
     base = with_last(listed, key, MAX_INT)
     check_table(base)
-    with pytest.raises(InvalidMetadata, match=f"{key}: there is none left"):
+    with pytest.raises(InvalidMetadata, match=f"{key}: no ids are left"):
         change(base, update)
 
 
 def test_there_is_no_partition_field_after_the_last_one() -> None:
-    with pytest.raises(InvalidMetadata, match="field-id: there is none left"):
+    with pytest.raises(InvalidMetadata, match="field-id: no ids are left"):
         change({**table(), "last-partition-id": MAX_INT}, ADD_SPEC)
 
 

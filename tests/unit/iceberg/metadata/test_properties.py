@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.iceberg.metadata.documents import change, table
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.properties import new_properties, previous_versions
+from tidemill.iceberg.metadata.properties import max_previous_versions, new_properties
 
 PROPERTIES = {"a": "1", "b": "2"}
 
@@ -63,13 +63,13 @@ def test_metrics_are_of_columns_that_there_are() -> None:
 
 @pytest.mark.parametrize("text", ["2147483647", "+5", "007"])
 def test_numbers_are_those_that_java_reads(text: str) -> None:
-    assert previous_versions({"write.metadata.previous-versions-max": text}) == int(text)
+    assert max_previous_versions({"write.metadata.previous-versions-max": text}) == int(text)
 
 
 @pytest.mark.parametrize("text", ["2147483648", "5.0", " 5", "5_0", "", "٥", "9" * 5000])
 def test_other_numbers_are_none(text: str) -> None:
     with pytest.raises(InvalidMetadata, match="must have integer value"):
-        previous_versions({"write.metadata.previous-versions-max": text})
+        max_previous_versions({"write.metadata.previous-versions-max": text})
 
 
 def test_retries_are_not_negative() -> None:
@@ -78,5 +78,5 @@ def test_retries_are_not_negative() -> None:
 
 
 def test_at_least_one_file_stays_in_the_log() -> None:
-    assert previous_versions({"write.metadata.previous-versions-max": "0"}) == 1
-    assert previous_versions({}) == 100
+    assert max_previous_versions({"write.metadata.previous-versions-max": "0"}) == 1
+    assert max_previous_versions({}) == 100

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.iceberg.metadata.documents import TABLE_UUID, add, change, oldest, point, spec, table, written
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.table_attributes import stripped
+from tidemill.iceberg.metadata.table_attributes import without_trailing_slashes
 from tidemill.iceberg.metadata.tables import check_table
 from tidemill.iceberg.model.entries import Document
 
@@ -39,7 +39,7 @@ def test_a_table_can_be_moved() -> None:
 
 
 def test_the_slashes_of_a_scheme_stay() -> None:
-    assert stripped("s3://") == "s3://"
+    assert without_trailing_slashes("s3://") == "s3://"
 
 
 def test_v1_becomes_v2() -> None:

@@ -24,7 +24,7 @@ from tests.unit.iceberg.metadata.documents import (
     written,
 )
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.tables import check_table, dropped_files, new_table, refs_only
+from tidemill.iceberg.metadata.tables import check_table, expired_metadata_files, new_table, refs_only
 from tidemill.iceberg.model.entries import Document, NewTable
 
 SET_OWNER = {"action": "set-properties", "updates": {"owner": "me"}}
@@ -276,9 +276,9 @@ def test_a_schema_that_the_default_spec_does_not_fit_is_refused() -> None:
 def test_files_that_fell_out_of_the_log_are_dropped_if_wanted() -> None:
     base = table(properties={"write.metadata.previous-versions-max": "1"})
     base["metadata-log"] = [{"timestamp-ms": CREATED_MS, "metadata-file": "old"}]
-    assert dropped_files(base, change(base, SET_OWNER)) == ()
+    assert expired_metadata_files(base, change(base, SET_OWNER)) == ()
     wanted = {"action": "set-properties", "updates": {"write.metadata.delete-after-commit.enabled": "TRUE"}}
-    assert dropped_files(base, change(base, wanted)) == ["old"]
+    assert expired_metadata_files(base, change(base, wanted)) == ["old"]
 
 
 def test_only_snapshots_that_are_pointed_at_are_served_with_refs() -> None:

@@ -9,7 +9,7 @@ from tidemill.iceberg.metadata.transforms import (
     canonical_transform,
     check_transform,
     get_sources,
-    with_sources,
+    with_fresh_sources,
 )
 
 
@@ -56,7 +56,7 @@ def test_transforms_have_types_that_they_are_for(transform: str, kind: str, poss
 def test_a_field_is_made_from_one_column_or_many() -> None:
     assert get_sources({"source-id": 3}, "field") == [3]
     assert get_sources({"source-ids": [3, 4]}, "field") == [3, 4]
-    assert with_sources({"source-ids": [3, 4], "x": 1}, {3: 1, 4: 2}, "field") == {
+    assert with_fresh_sources({"source-ids": [3, 4], "x": 1}, {3: 1, 4: 2}, "field") == {
         "source-ids": [1, 2],
         "x": 1,
     }

@@ -178,7 +178,7 @@ def test_two_clients_that_want_the_same_id_get_different_ones() -> None:
 def test_an_id_above_all_others_is_taken() -> None:
     changed = changed_view(view(), replacing("SELECT 2", version_id=12), NOW)
     assert ids_of(changed) == [1, 12]
-    with pytest.raises(InvalidMetadata, match=r"^version-id: there is none left"):
+    with pytest.raises(InvalidMetadata, match=r"^version-id: no ids are left"):
         changed_view(changed, replacing("a", version_id=2**31 - 1) + replacing("b"), NOW)
 
 

@@ -37,7 +37,7 @@ from tidemill.catalog.model.identifiers import table_ident
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.planning.requests import ScanRequest
 from tidemill.iceberg.planning.scans import Plan, ScanPlanner
-from tidemill.iceberg.table_io import StoredFiles
+from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.storage.local import LocalTableFiles
 
 SCHEMA = Schema(
@@ -73,7 +73,7 @@ def open_adapters(directory: Path) -> Lake:
     files = LocalTableFiles(warehouse)
     catalog = SqlCatalog("lake", uri="sqlite:///:memory:", warehouse=f"file://{warehouse}")
     catalog.create_namespace("lake")
-    return Lake(warehouse, catalog, ScanPlanner(lambda _: StoredFiles(files)))
+    return Lake(warehouse, catalog, ScanPlanner(lambda _: CatalogFileIO(files)))
 
 
 def rows(*ids: int | None) -> pa.Table:

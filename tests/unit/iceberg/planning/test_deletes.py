@@ -33,7 +33,7 @@ def applied(*deletes: tuple[DataFile, int], to: DataFile, at: int) -> list[str]:
     found = DeleteFiles({0: BY_DAY, 1: UNPARTITIONED})
     for file, number in deletes:
         found.add(entry(file, number))
-    return [file.file_path for file in found.of(entry(to, at))]
+    return [file.file_path for file in found.applicable_to(entry(to, at))]
 
 
 @pytest.mark.parametrize(("number", "expected"), [(4, []), (5, ["d"]), (6, ["d"])])
@@ -89,4 +89,4 @@ def test_vectors_in_one_file_are_told_apart() -> None:
     found = DeleteFiles({0: UNPARTITIONED})
     for vector in vectors:
         found.add(entry(vector, 2))
-    assert [file is vectors[1] for file in found.of(entry(data_file("b")))] == [True]
+    assert [file is vectors[1] for file in found.applicable_to(entry(data_file("b")))] == [True]

@@ -62,7 +62,7 @@ from tidemill.iceberg.errors import MetadataFileNotFound
 from tidemill.iceberg.planning.requests import NO_SNAPSHOT, ScanRequest
 from tidemill.iceberg.planning.scans import Plan
 from tidemill.iceberg.planning.v3_manifests import FIRST_ROW_ID
-from tidemill.iceberg.table_io import StoredFiles
+from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.storage.local import LocalTableFiles
 
 NUMBERS = st.integers(-3, 20)
@@ -387,7 +387,7 @@ def test_a_long_plan_is_made_once_for_all_its_batches(lake: Lake, place: Path) -
 
 
 def test_files_are_read_through_the_storage_alone(tmp_path: Path) -> None:
-    io = StoredFiles(LocalTableFiles(tmp_path / "other"))
+    io = CatalogFileIO(LocalTableFiles(tmp_path / "other"))
     with pytest.raises(Unsupported):
         io.new_output(str(tmp_path / "file"))
 

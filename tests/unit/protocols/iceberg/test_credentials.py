@@ -17,7 +17,7 @@ from tidemill.protocols.iceberg.credentials import (
     signing_config,
     storage_config,
     storage_credentials,
-    wants_signatures_alone,
+    wants_only_signing,
     without_secrets,
 )
 
@@ -71,13 +71,13 @@ def test_credentials_are_told_for_the_location_where_there_are_secrets() -> None
 @pytest.mark.parametrize("asked", [["remote-signing"], [" Remote-Signing ,"], ["remote-signing", ""]])
 def test_a_client_may_want_nothing_but_signatures(asked: list[str]) -> None:
     headers = Headers(raw=[(b"x-iceberg-access-delegation", one.encode()) for one in asked])
-    assert wants_signatures_alone(headers)
+    assert wants_only_signing(headers)
 
 
 @pytest.mark.parametrize("asked", [None, "", "vended-credentials", "vended-credentials,remote-signing"])
 def test_a_client_that_takes_credentials_gets_them(asked: str | None) -> None:
     headers = Headers({} if asked is None else {"X-Iceberg-Access-Delegation": asked})
-    assert not wants_signatures_alone(headers)
+    assert not wants_only_signing(headers)
 
 
 def test_without_secrets_the_store_is_still_known() -> None:
@@ -106,7 +106,7 @@ def test_a_request_to_sign_is_read() -> None:
     [
         ({"headers": None}, "headers: is missing"),
         ({"headers": {"A": "b"}}, "headers.A: has to be a list of strings"),
-        ({"method": "TRACE"}, "method: 'TRACE' is none of"),
+        ({"method": "TRACE"}, "method: 'TRACE' is not one of"),
         ({"uri": ""}, "uri: is missing"),
         ({"region": None}, "region: is missing"),
         ({"body": 3}, "body: has to be a string"),

@@ -12,7 +12,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.etags import Snapshots, is_known, snapshots_of, tag_of
+from tidemill.protocols.iceberg.etags import Snapshots, client_has_tag, requested_snapshots, tag_of
 
 TAG = tag_of("s3://b/1.json", Snapshots.ALL, {"a": "1", "b": "2"})
 
@@ -49,33 +49,33 @@ def test_another_answer_has_another_tag(other: str) -> None:
 
 @pytest.mark.parametrize("header", [TAG, f"W/{TAG}", f'"x", {TAG}', f'"x",W/{TAG} , "y"'])
 def test_a_client_may_list_what_it_has(header: str) -> None:
-    assert is_known(call(header), TAG)
+    assert client_has_tag(call(header), TAG)
 
 
 def test_headers_that_are_there_twice_are_one_list() -> None:
-    assert is_known(call('"x"', TAG), TAG)
+    assert client_has_tag(call('"x"', TAG), TAG)
 
 
 @pytest.mark.parametrize("header", ['"x"', TAG.strip('"'), ""])
 def test_what_a_client_does_not_have_is_sent(header: str) -> None:
-    assert not is_known(call(header), TAG)
+    assert not client_has_tag(call(header), TAG)
 
 
 def test_a_client_that_has_nothing_asks_without_tags() -> None:
-    assert not is_known(call(), TAG)
+    assert not client_has_tag(call(), TAG)
 
 
 def test_any_tag_is_no_tag() -> None:
     with pytest.raises(InvalidInput, match="If-None-Match"):
-        is_known(call("*"), TAG)
+        client_has_tag(call("*"), TAG)
 
 
 def test_all_snapshots_are_shown_unless_a_client_wants_less() -> None:
-    assert snapshots_of(call()) is Snapshots.ALL
-    assert snapshots_of(call(snapshots="all")) is Snapshots.ALL
-    assert snapshots_of(call(snapshots="refs")) is Snapshots.REFS
+    assert requested_snapshots(call()) is Snapshots.ALL
+    assert requested_snapshots(call(snapshots="all")) is Snapshots.ALL
+    assert requested_snapshots(call(snapshots="refs")) is Snapshots.REFS
 
 
 def test_snapshots_of_another_kind_are_refused() -> None:
     with pytest.raises(InvalidInput, match="snapshots"):
-        snapshots_of(call(snapshots="some"))
+        requested_snapshots(call(snapshots="some"))

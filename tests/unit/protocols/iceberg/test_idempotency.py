@@ -30,8 +30,8 @@ from tidemill.errors import (
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.idempotency import Keep, idempotency_key, mutation, resource_of
-from tidemill.protocols.iceberg.responses import COMPRESSED_FROM, Answer, json_answer
+from tidemill.protocols.iceberg.idempotency import Recorder, idempotency_key, resource_of, run_mutation
+from tidemill.protocols.iceberg.responses import COMPRESS_FROM_BYTES, ReplayableResponse, replayable_json
 from tidemill.store.engine import SqlStore, open_store
 
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
@@ -96,20 +96,22 @@ def test_options_in_the_query_are_part_of_what_a_request_is_for() -> None:
 
 @given(
     st.integers(200, 599),
-    st.one_of(st.binary(max_size=50), st.binary(min_size=COMPRESSED_FROM, max_size=COMPRESSED_FROM + 50)),
+    st.one_of(
+        st.binary(max_size=50), st.binary(min_size=COMPRESS_FROM_BYTES, max_size=COMPRESS_FROM_BYTES + 50)
+    ),
     st.none() | st.text(),
     st.none() | st.text(),
     st.booleans(),
 )
 def test_an_answer_is_kept_whole(
-    status: int, body: bytes, place: str | None, tagged: str | None, is_open: bool
+    status: int, body: bytes, location: str | None, metadata_location: str | None, lacks_config: bool
 ) -> None:
-    answer = Answer(status, body, place, tagged, ("a", "t"), is_open)
-    assert Answer.from_bytes(answer.to_bytes()) == answer
+    response = ReplayableResponse(status, body, location, metadata_location, ("a", "t"), lacks_config)
+    assert ReplayableResponse.from_bytes(response.to_bytes()) == response
 
 
 def test_a_large_answer_is_kept_small() -> None:
-    assert len(Answer(200, b"x" * 100_000).to_bytes()) < 1_000
+    assert len(ReplayableResponse(200, b"x" * 100_000).to_bytes()) < 1_000
 
 
 class Judge:
@@ -136,16 +138,16 @@ class Mutations:
         operations = cast(Operations, SimpleNamespace(receipts=self.receipts))
         raw = [(b"idempotency-key", key.encode()) for key in keys]
         sent = Call(operations, Caller(principal), Limits(), {}, QueryParams(), Headers(raw=raw), body)
-        return mutation(sent, operation, [Need(Permission.WRITE, NamespacePath(("a",)))], self._run)
+        return run_mutation(sent, operation, [Need(Permission.WRITE, NamespacePath(("a",)))], self._run)
 
-    def _run(self, keep: Keep) -> Answer:
+    def _run(self, record: Recorder) -> ReplayableResponse:
         self.counted += 1
-        answer = json_answer({"count": self.counted})
+        response = replayable_json({"count": self.counted})
         with self.store.transaction() as tx:
-            keep(tx, answer)
+            record(tx, response)
             if self.fault is not None:
                 raise self.fault
-        return answer
+        return response
 
 
 @pytest.fixture
@@ -224,11 +226,11 @@ def test_a_request_that_comes_second_gets_the_answer_of_the_first(mutations: Mut
     raw = [(b"idempotency-key", KEY.encode())]
     sent = Call(operations, Caller("me"), Limits(), {}, QueryParams(), Headers(raw=raw), b"")
 
-    def overtaken(keep: Keep) -> Answer:
+    def overtaken(record: Recorder) -> ReplayableResponse:
         mutations.send(KEY)
         with mutations.store.transaction() as tx:
-            keep(tx, json_answer({"count": "never"}))
+            record(tx, replayable_json({"count": "never"}))
         raise AssertionError("the receipt was taken twice")
 
-    assert mutation(sent, "op", [], overtaken).body == b'{"count":1}'
+    assert run_mutation(sent, "op", [], overtaken).body == b'{"count":1}'
     assert mutations.counted == 1

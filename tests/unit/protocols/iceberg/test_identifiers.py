@@ -16,7 +16,7 @@ from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.identifiers import (
     ident_from_body,
-    named_in,
+    ident_in,
     namespace_of,
     table_of,
     view_of,
@@ -79,4 +79,4 @@ def test_an_identifier_that_names_no_table_is_refused_by_field(body: dict[str, A
 
 
 def test_a_name_in_a_body_is_taken_as_it_is() -> None:
-    assert named_in(TAX, "v%201").name == "v%201"
+    assert ident_in(TAX, "v%201").name == "v%201"

@@ -58,10 +58,10 @@ class OneTable(IcebergTableOperations):
 
 
 class Access(IcebergAccess):
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
+    def __init__(self, storage_options: Mapping[str, str]) -> None:
+        self._options = storage_options
 
-    def options(self, caller: Caller, ident: TableIdent, location: str) -> Mapping[str, str]:
+    def storage_options(self, caller: Caller, ident: TableIdent, location: str) -> Mapping[str, str]:
         return self._options
 
 
@@ -73,11 +73,11 @@ class Server:
     iceberg_access: Access
 
     def __init__(
-        self, planner: ScanPlanner, metadata: bytes, options: Mapping[str, str] | None = None
+        self, planner: ScanPlanner, metadata: bytes, storage_options: Mapping[str, str] | None = None
     ) -> None:
         self.scan_planner = planner
         self.iceberg_tables = OneTable(metadata)
-        self.iceberg_access = Access(options or {})
+        self.iceberg_access = Access(storage_options or {})
 
     def call(self, body: Any = None, **parameters: str) -> Call:
         return Call(
@@ -289,7 +289,7 @@ def test_no_credentials_come_where_clients_have_their_own(server: Server) -> Non
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({"filter": None}, "filter: has to be true, false or an object"),
+        ({"filter": None}, "filter: must be true, false or an object"),
         ({"snapshot-id": "1"}, "snapshot-id: has to be an integer"),
         ({"snapshot-id": 1, "end-snapshot-id": 2}, "snapshot-id: cannot be given together"),
         ({"start-snapshot-id": 1}, "end-snapshot-id: is missing"),

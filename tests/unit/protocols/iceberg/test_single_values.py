@@ -62,5 +62,5 @@ def test_a_value_has_the_form_of_its_type(kind: IcebergType, value: Any, expecte
 
 
 def test_days_outside_the_calendar_are_told_as_such() -> None:
-    with pytest.raises(Unsupported, match="lies outside the years 1 to 9999"):
+    with pytest.raises(Unsupported, match="is outside the supported years 1 to 9999"):
         value_json(DateType(), 10_000_000)

@@ -1,0 +1,1 @@
+"""Routes of the Iceberg protocol, one module per resource."""

@@ -1,4 +1,4 @@
-"""Routes of commits to tables: to one, or to several at once."""
+"""Routes of commits: to one table, or to several atomically."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from tidemill.catalog.operations.receipts import Need
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
+from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
 from tidemill.protocols.iceberg.identifiers import table_of
-from tidemill.protocols.iceberg.mapping import change_of, named_changes
-from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, committed_table
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.mapping import change_of, changes_of
+from tidemill.protocols.iceberg.responses import NO_CONTENT, ReplayableResponse, committed_table
+from tidemill.protocols.iceberg.routing import route_pair
 
 
 def update_table(call: Call) -> Response:
     ident = table_of(call)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         change = change_of(ident, read_object(call.body))
-        entry = call.operations.iceberg_commits.commit(call.caller, change, kept(keep, committed_table))
+        entry = call.operations.iceberg_commits.commit(
+            call.caller, change, recording(record, committed_table)
+        )
         return committed_table(entry)
 
-    return mutation(call, "updateTable", (Need(Permission.WRITE, ident),), run)
+    return run_mutation(call, "updateTable", (Need(Permission.WRITE, ident),), run)
 
 
 def commit_transaction(call: Call) -> Response:
-    changes = named_changes(read_object(call.body))
+    changes = changes_of(read_object(call.body))
 
-    def run(keep: Keep) -> Answer:
-        call.operations.iceberg_commits.commit_all(call.caller, changes, lambda tx, _: keep(tx, NO_CONTENT))
+    def run(record: Recorder) -> ReplayableResponse:
+        call.operations.iceberg_commits.commit_all(call.caller, changes, lambda tx, _: record(tx, NO_CONTENT))
         return NO_CONTENT
 
     needs = [Need(Permission.WRITE, change.ident) for change in changes]
-    return mutation(call, "commitTransaction", needs, run)
+    return run_mutation(call, "commitTransaction", needs, run)
 
 
 ROUTES: Final = (
-    *both("POST", "/namespaces/{namespace}/tables/{table}", update_table, body=BodyKind.ENVELOPE),
-    *both("POST", "/transactions/commit", commit_transaction, body=BodyKind.ENVELOPE),
+    *route_pair("POST", "/namespaces/{namespace}/tables/{table}", update_table, body=BodyKind.ENVELOPE),
+    *route_pair("POST", "/transactions/commit", commit_transaction, body=BodyKind.ENVELOPE),
 )

@@ -1,4 +1,4 @@
-"""The route that clients ask first: what this catalog can do."""
+"""The configuration route, which clients call first to learn what the catalog supports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tidemill.protocols.http.routing import Route
 from tidemill.protocols.iceberg.routing import BASE, PREFIX, check_warehouse, template_of
 
 
-def config_routes(served: Iterable[Route]) -> tuple[Route, ...]:
-    """Clients use nothing that is not listed here, so the list is made from the routes there are."""
-    endpoints = sorted({template_of(route) for route in served if PREFIX in route.pattern})
+def config_routes(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """Clients use only the endpoints listed here, so the list is derived from the routes."""
+    endpoints = sorted({template_of(route) for route in routes if PREFIX in route.pattern})
 
     def get_config(call: Call) -> Response:
-        wanted = call.query.get("warehouse")
-        # Many clients know a warehouse by where it lies.
-        if wanted and wanted.rstrip("/") != call.operations.iceberg_access.warehouse:
-            check_warehouse(call, wanted)
+        requested = call.query.get("warehouse")
+        # Many clients identify a warehouse by its location.
+        if requested and requested.rstrip("/") != call.operations.iceberg_access.warehouse:
+            check_warehouse(call, requested)
         lifetime = iso_duration(call.operations.receipts.lifetime)
         return json_response(
             {
@@ -36,7 +36,7 @@ def config_routes(served: Iterable[Route]) -> tuple[Route, ...]:
 
 
 def iso_duration(duration: timedelta) -> str:
-    """In hours, minutes and seconds alone: Java stops at weeks and months."""
+    """Uses only hours, minutes and seconds: Java cannot parse weeks and months."""
     minutes, seconds = divmod(int(duration.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [f"{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if count]

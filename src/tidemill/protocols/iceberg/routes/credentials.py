@@ -1,4 +1,4 @@
-"""Routes of credentials for tables, and of requests that are signed instead."""
+"""Routes for table credentials and for remote signing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.credentials import read_sign_request, signed_json, storage_credentials
 from tidemill.protocols.iceberg.identifiers import table_of
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.routing import route_pair
 
 TABLE: Final = "/namespaces/{namespace}/tables/{table}"
 CACHEABLE: Final = frozenset({"GET", "HEAD"})
@@ -21,7 +21,7 @@ CACHEABLE: Final = frozenset({"GET", "HEAD"})
 def load_credentials(call: Call) -> Response:
     entry = call.operations.iceberg_tables.load(call.caller, table_of(call))
     location = orjson.loads(entry.metadata)["location"]
-    options = call.operations.iceberg_access.options(call.caller, entry.ident, entry.place)
+    options = call.operations.iceberg_access.storage_options(call.caller, entry.ident, entry.location)
     return json_response({"storage-credentials": storage_credentials(location, options)})
 
 
@@ -34,6 +34,6 @@ def sign_request(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    *both("GET", f"{TABLE}/credentials", load_credentials),
-    *both("POST", f"{TABLE}/sign", sign_request),
+    *route_pair("GET", f"{TABLE}/credentials", load_credentials),
+    *route_pair("POST", f"{TABLE}/sign", sign_request),
 )

@@ -1,4 +1,4 @@
-"""Routes of functions: they belong to no namespace here, and are seen in all of them."""
+"""Routes of functions; functions belong to no namespace and are listed in all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.function_mapping import function_metadata
 from tidemill.protocols.iceberg.identifiers import namespace_of
 from tidemill.protocols.iceberg.paging import page_body, page_of
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.routing import route_pair
 
 FUNCTIONS: Final = "/namespaces/{namespace}/functions"
 
@@ -50,6 +50,6 @@ def _existing_namespace(call: Call) -> NamespacePath:
 
 
 ROUTES: Final = (
-    *both("GET", FUNCTIONS, list_functions),
-    *both("GET", f"{FUNCTIONS}/{{function}}", load_function),
+    *route_pair("GET", FUNCTIONS, list_functions),
+    *route_pair("GET", f"{FUNCTIONS}/{{function}}", load_function),
 )

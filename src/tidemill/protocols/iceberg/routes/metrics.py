@@ -1,4 +1,4 @@
-"""The route that clients tell of scans and commits at; the log is where it goes."""
+"""The route for clients' metrics reports about scans and commits; writes them to the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.routing import BodyKind
 from tidemill.protocols.iceberg.identifiers import table_of
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.routing import route_pair
 
 log = structlog.get_logger("tidemill.iceberg")
 
@@ -33,6 +33,6 @@ def report_metrics(call: Call) -> Response:
     return Response(status_code=204)
 
 
-ROUTES: Final = both(
+ROUTES: Final = route_pair(
     "POST", "/namespaces/{namespace}/tables/{table}/metrics", report_metrics, body=BodyKind.ENVELOPE
 )

@@ -14,15 +14,15 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, read_object
 from tidemill.protocols.http.responses import json_response
-from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
+from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
 from tidemill.protocols.iceberg.identifiers import namespace_of, split_levels
 from tidemill.protocols.iceberg.paging import page_body, page_of
-from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, json_answer
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.responses import NO_CONTENT, ReplayableResponse, replayable_json
+from tidemill.protocols.iceberg.routing import route_pair
 
 
 def list_namespaces(call: Call) -> Response:
-    """Direct children of the parent; without one, or with an empty one, of the root."""
+    """Direct children of the parent; without a parent or with an empty one, of the root."""
     raw = call.query.get("parent")
     parent = namespace_path(split_levels(raw), "parent") if raw else NamespacePath()
     body = page_body(
@@ -36,17 +36,17 @@ def list_namespaces(call: Call) -> Response:
 
 def create_namespace(call: Call) -> Response:
     body = read_object(call.body)
-    path = _named(body)
+    path = _namespace_in(body)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         properties = body.texts_by_name("properties") or {}
-        answer = json_answer({"namespace": path.levels, "properties": properties})
+        response = replayable_json({"namespace": path.levels, "properties": properties})
         call.operations.namespaces.create(
-            call.caller, path, CreateMode.CREATE, properties, lambda tx: keep(tx, answer)
+            call.caller, path, CreateMode.CREATE, properties, lambda tx: record(tx, response)
         )
-        return answer
+        return response
 
-    return mutation(call, "createNamespace", _managing(path), run)
+    return run_mutation(call, "createNamespace", _manage_permission(path), run)
 
 
 def load_namespace_metadata(call: Call) -> Response:
@@ -62,45 +62,47 @@ def namespace_exists(call: Call) -> Response:
 def drop_namespace(call: Call) -> Response:
     path = namespace_of(call)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         call.operations.namespaces.drop(
-            call.caller, path, DropMode.FAIL, DropBehavior.RESTRICT, lambda tx: keep(tx, NO_CONTENT)
+            call.caller, path, DropMode.FAIL, DropBehavior.RESTRICT, lambda tx: record(tx, NO_CONTENT)
         )
         return NO_CONTENT
 
-    return mutation(call, "dropNamespace", _managing(path), run)
+    return run_mutation(call, "dropNamespace", _manage_permission(path), run)
 
 
 def update_properties(call: Call) -> Response:
     path = namespace_of(call)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         body = read_object(call.body)
         changes = call.operations.namespaces.update_properties(
             call.caller,
             path,
             body.texts("removals") or (),
             body.texts_by_name("updates") or {},
-            kept(keep, _changes_answer),
+            recording(record, _changes_response),
         )
-        return _changes_answer(changes)
+        return _changes_response(changes)
 
-    return mutation(call, "updateProperties", _managing(path), run)
+    return run_mutation(call, "updateProperties", _manage_permission(path), run)
 
 
-def _named(body: Fields) -> NamespacePath:
+def _namespace_in(body: Fields) -> NamespacePath:
     levels = body.texts("namespace")
     if not levels:
-        raise InvalidInput("namespace", "is missing; it has to be the list of its names, at least one")
+        raise InvalidInput("namespace", "is missing; it must be a list with at least one name")
     return namespace_path(levels, "namespace")
 
 
-def _managing(path: NamespacePath) -> tuple[Need]:
+def _manage_permission(path: NamespacePath) -> tuple[Need]:
     return (Need(Permission.MANAGE, path),)
 
 
-def _changes_answer(changes: PropertyChanges) -> Answer:
-    return json_answer({"updated": changes.updated, "removed": changes.removed, "missing": changes.missing})
+def _changes_response(changes: PropertyChanges) -> ReplayableResponse:
+    return replayable_json(
+        {"updated": changes.updated, "removed": changes.removed, "missing": changes.missing}
+    )
 
 
 def _namespace_json(namespace: Namespace) -> dict[str, Any]:
@@ -108,10 +110,10 @@ def _namespace_json(namespace: Namespace) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    *both("GET", "/namespaces", list_namespaces, is_quick=True),
-    *both("POST", "/namespaces", create_namespace),
-    *both("GET", "/namespaces/{namespace}", load_namespace_metadata, is_quick=True),
-    *both("HEAD", "/namespaces/{namespace}", namespace_exists, is_quick=True),
-    *both("DELETE", "/namespaces/{namespace}", drop_namespace),
-    *both("POST", "/namespaces/{namespace}/properties", update_properties),
+    *route_pair("GET", "/namespaces", list_namespaces, is_quick=True),
+    *route_pair("POST", "/namespaces", create_namespace),
+    *route_pair("GET", "/namespaces/{namespace}", load_namespace_metadata, is_quick=True),
+    *route_pair("HEAD", "/namespaces/{namespace}", namespace_exists, is_quick=True),
+    *route_pair("DELETE", "/namespaces/{namespace}", drop_namespace),
+    *route_pair("POST", "/namespaces/{namespace}/properties", update_properties),
 )

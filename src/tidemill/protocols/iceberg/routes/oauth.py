@@ -1,4 +1,4 @@
-"""The route of tokens: OAuth2's client credentials and token exchange, with OAuth2's own way of saying no."""
+"""The token route: OAuth2 client credentials and token exchange, with OAuth2's own error format."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MAX_FIELDS: Final = 100
 Form = Mapping[str, str]
 
 
-class _Refused(Exception):
-    """RFC 6749, 5.2: one of its codes, and words for people."""
+class _OAuthError(Exception):
+    """RFC 6749, 5.2: an error code and a description for people."""
 
     def __init__(self, error: str, description: str, status: int = 400) -> None:
         super().__init__(description)
@@ -42,16 +42,16 @@ def get_token(call: Call) -> Response:
         form = _form(call.body)
         scope = _scope(form)
         issued = _issue(call, form)
-    except _Refused as refused:
-        return _refuse(refused)
-    answer = {
+    except _OAuthError as error:
+        return _error_response(error)
+    body = {
         "access_token": issued.value,
         "token_type": "bearer",
         "expires_in": int(issued.lifetime.total_seconds()),
         "issued_token_type": ACCESS_TOKEN,
         "scope": scope,
     }
-    return _unstored(json_response(without_nulls(answer)))
+    return _not_cached(json_response(without_nulls(body)))
 
 
 def _issue(call: Call, form: Form) -> IssuedToken:
@@ -61,29 +61,29 @@ def _issue(call: Call, form: Form) -> IssuedToken:
             return call.operations.tokens.issue(credential)
         return call.operations.tokens.exchange(_subject_token(form), credential)
     except Unauthenticated as error:
-        raise _Refused("invalid_client", str(error), 401) from error
+        raise _OAuthError("invalid_client", str(error), 401) from error
     except InvalidInput as error:
-        raise _Refused("invalid_grant", str(error)) from error
+        raise _OAuthError("invalid_grant", str(error)) from error
 
 
 def _grant_type(form: Form) -> str:
     known = f"{CLIENT_CREDENTIALS} or {TOKEN_EXCHANGE}"
     given = form.get("grant_type")
     if given is None:
-        raise _Refused("invalid_request", f"grant_type is missing; use {known}")
+        raise _OAuthError("invalid_request", f"grant_type is missing; use {known}")
     if given not in (CLIENT_CREDENTIALS, TOKEN_EXCHANGE):
-        raise _Refused("unsupported_grant_type", f"grant_type: {given!r:.100} is not {known}")
+        raise _OAuthError("unsupported_grant_type", f"grant_type: {given!r:.100} is not {known}")
     return given
 
 
 def _subject_token(form: Form) -> str:
     for name in ("subject_token", "subject_token_type"):
         if name not in form:
-            raise _Refused("invalid_request", f"{name} is missing")
+            raise _OAuthError("invalid_request", f"{name} is missing")
     for name in ("subject_token_type", "requested_token_type"):
         if form.get(name, ACCESS_TOKEN) not in TOKEN_TYPES:
             problem = f"{form[name]!r:.100} is not {' or '.join(TOKEN_TYPES)}"
-            raise _Refused("invalid_request", f"{name}: {problem}")
+            raise _OAuthError("invalid_request", f"{name}: {problem}")
     return form["subject_token"]
 
 
@@ -96,41 +96,41 @@ def _credential(form: Form, headers: Headers) -> ClientCredential | None:
     try:
         client_id, _, secret = b64decode(encoded.strip(), validate=True).decode().partition(":")
     except ValueError as error:
-        raise _Refused(
+        raise _OAuthError(
             "invalid_client", "authorization: Basic needs base64 of '<client id>:<secret>'", 401
         ) from error
     return ClientCredential(client_id, secret)
 
 
 def _scope(form: Form) -> str | None:
-    """What the token is for; it is given back, and what a client may do is judged by its grants."""
+    """The scope is only echoed: a client's grants decide what it may do."""
     scope = form.get("scope")
     if scope is not None and not SCOPE.fullmatch(scope):
-        raise _Refused("invalid_scope", "scope: has to be words with a space between each two")
+        raise _OAuthError("invalid_scope", "scope: must be words separated by single spaces")
     return scope
 
 
 def _form(body: bytes) -> Form:
-    """RFC 6749, 3.2: what has no value is not there, and nothing is there twice."""
+    """RFC 6749, 3.2: parameters without a value count as omitted, and none may be repeated."""
     try:
         fields = parse_qsl(body.decode(), errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise _Refused("invalid_request", "The body is not application/x-www-form-urlencoded") from error
+        raise _OAuthError("invalid_request", "The body is not application/x-www-form-urlencoded") from error
     form = dict(fields)
     if len(form) != len(fields):
-        raise _Refused("invalid_request", "The body has a parameter twice")
+        raise _OAuthError("invalid_request", "The body repeats a parameter")
     return form
 
 
-def _refuse(refused: _Refused) -> Response:
-    answer: dict[str, Any] = {"error": refused.error, "error_description": str(refused)}
-    response = _unstored(json_response(answer, refused.status))
-    if refused.status == 401:
+def _error_response(error: _OAuthError) -> Response:
+    body: dict[str, Any] = {"error": error.error, "error_description": str(error)}
+    response = _not_cached(json_response(body, error.status))
+    if error.status == 401:
         response.headers["www-authenticate"] = 'Basic realm="tidemill"'
     return response
 
 
-def _unstored(response: Response) -> Response:
+def _not_cached(response: Response) -> Response:
     response.headers["cache-control"] = "no-store"
     return response
 

@@ -16,9 +16,9 @@ from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.credentials import storage_credentials
 from tidemill.protocols.iceberg.identifiers import table_of
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.routing import route_pair
 from tidemill.protocols.iceberg.scan_mapping import (
-    AskedScan,
+    RequestedScan,
     plan_id,
     plan_tasks,
     read_plan_id,
@@ -32,24 +32,24 @@ TABLE: Final = "/namespaces/{namespace}/tables/{table}"
 
 def plan_table_scan(call: Call) -> Response:
     entry = _load(call)
-    asked = read_scan(read_object(call.body))
-    plan = _plan(call, entry, asked)
-    return json_response({"plan-id": plan_id(entry, asked, plan), **_completed(call, entry, asked, plan)})
+    scan = read_scan(read_object(call.body))
+    plan = _plan(call, entry, scan)
+    return json_response({"plan-id": plan_id(entry, scan, plan), **_completed(call, entry, scan, plan)})
 
 
 def fetch_planning_result(call: Call) -> Response:
     entry = _load(call)
-    asked = _asked(call, entry)
+    scan = _requested_scan(call, entry)
     try:
-        plan = _plan(call, entry, asked)
+        plan = _plan(call, entry, scan)
     except InvalidInput as error:
         raise PlanNotFound(call.parameters["plan-id"]) from error
-    return json_response(_completed(call, entry, asked, plan))
+    return json_response(_completed(call, entry, scan, plan))
 
 
 def cancel_planning(call: Call) -> Response:
-    """Nothing is kept for a plan, so that there is nothing to let go."""
-    _asked(call, _load(call))
+    """Checks the plan id only: the server keeps no state for a plan, so there is nothing to cancel."""
+    _requested_scan(call, _load(call))
     return Response(status_code=204)
 
 
@@ -59,44 +59,44 @@ def fetch_scan_tasks(call: Call) -> Response:
     found = read_plan_task(entry, token)
     if found is None:
         raise PlanTaskNotFound(token)
-    asked, first = found
+    scan, first = found
     try:
-        plan = _plan(call, entry, asked)
+        plan = _plan(call, entry, scan)
     except InvalidInput as error:
-        # The snapshot may have been expired since.
+        # The snapshot may have expired since.
         raise PlanTaskNotFound(token) from error
-    return json_response(tasks_json(asked, plan, first))
+    return json_response(tasks_json(scan, plan, first))
 
 
 def _load(call: Call) -> Entry:
     return call.operations.iceberg_tables.load(call.caller, table_of(call))
 
 
-def _asked(call: Call, entry: Entry) -> AskedScan:
-    asked = read_plan_id(entry, call.parameters["plan-id"])
-    if asked is None:
+def _requested_scan(call: Call, entry: Entry) -> RequestedScan:
+    scan = read_plan_id(entry, call.parameters["plan-id"])
+    if scan is None:
         raise PlanNotFound(call.parameters["plan-id"])
-    return asked
+    return scan
 
 
-def _plan(call: Call, entry: Entry, asked: AskedScan) -> Plan:
-    return call.operations.scan_planner.plan(entry, asked.request)
+def _plan(call: Call, entry: Entry, scan: RequestedScan) -> Plan:
+    return call.operations.scan_planner.plan(entry, scan.request)
 
 
-def _completed(call: Call, entry: Entry, asked: AskedScan, plan: Plan) -> dict[str, Any]:
-    answer = {"status": "completed", **tasks_json(asked, plan)}
-    if rest := plan_tasks(entry, asked, plan):
-        answer["plan-tasks"] = rest
+def _completed(call: Call, entry: Entry, scan: RequestedScan, plan: Plan) -> dict[str, Any]:
+    body = {"status": "completed", **tasks_json(scan, plan)}
+    if remaining := plan_tasks(entry, scan, plan):
+        body["plan-tasks"] = remaining
     location = orjson.loads(entry.metadata)["location"]
-    options = call.operations.iceberg_access.options(call.caller, entry.ident, entry.place)
+    options = call.operations.iceberg_access.storage_options(call.caller, entry.ident, entry.location)
     if credentials := storage_credentials(location, options):
-        answer["storage-credentials"] = credentials
-    return answer
+        body["storage-credentials"] = credentials
+    return body
 
 
 ROUTES: Final = (
-    *both("POST", f"{TABLE}/plan", plan_table_scan),
-    *both("GET", f"{TABLE}/plan/{{plan-id}}", fetch_planning_result),
-    *both("DELETE", f"{TABLE}/plan/{{plan-id}}", cancel_planning),
-    *both("POST", f"{TABLE}/tasks", fetch_scan_tasks),
+    *route_pair("POST", f"{TABLE}/plan", plan_table_scan),
+    *route_pair("GET", f"{TABLE}/plan/{{plan-id}}", fetch_planning_result),
+    *route_pair("DELETE", f"{TABLE}/plan/{{plan-id}}", cancel_planning),
+    *route_pair("POST", f"{TABLE}/tasks", fetch_scan_tasks),
 )

@@ -1,4 +1,4 @@
-"""Routes of tables, apart from commits."""
+"""Routes of tables, except commits."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_flag, read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.etags import snapshots_of
-from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
-from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, table_of
+from tidemill.protocols.iceberg.etags import requested_snapshots
+from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
+from tidemill.protocols.iceberg.identifiers import ident_in, namespace_of, table_of
 from tidemill.protocols.iceberg.mapping import new_table, source_and_target
 from tidemill.protocols.iceberg.paging import page_body, page_of
 from tidemill.protocols.iceberg.responses import (
     NO_CONTENT,
-    Answer,
+    ReplayableResponse,
     loaded_table,
     respond_loaded,
     staged_table,
 )
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.routing import route_pair
 
 
 def list_tables(call: Call) -> Response:
@@ -41,20 +41,20 @@ def list_tables(call: Call) -> Response:
 
 def create_table(call: Call) -> Response:
     body = read_object(call.body)
-    ident = named_in(namespace_of(call), body.required_text("name"))
+    ident = ident_in(namespace_of(call), body.required_text("name"))
     tables = call.operations.iceberg_tables
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         new = new_table(body)
         if body.flag("stage-create"):
-            return staged_table(tables.stage(call.caller, ident, new, kept(keep, staged_table)))
-        return loaded_table(tables.create(call.caller, ident, new, kept(keep, loaded_table)))
+            return staged_table(tables.stage(call.caller, ident, new, recording(record, staged_table)))
+        return loaded_table(tables.create(call.caller, ident, new, recording(record, loaded_table)))
 
-    return mutation(call, "createTable", (Need(Permission.WRITE, ident),), run)
+    return run_mutation(call, "createTable", (Need(Permission.WRITE, ident),), run)
 
 
 def load_table(call: Call) -> Response:
-    snapshots = snapshots_of(call)
+    snapshots = requested_snapshots(call)
     return respond_loaded(call, call.operations.iceberg_tables.load(call.caller, table_of(call)), snapshots)
 
 
@@ -66,33 +66,35 @@ def table_exists(call: Call) -> Response:
 def drop_table(call: Call) -> Response:
     ident = table_of(call)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         purge = Purge.REMOVE_FILES if query_flag(call.query, "purgeRequested") else Purge.KEEP_FILES
-        call.operations.iceberg_tables.drop(call.caller, ident, purge, lambda tx, _: keep(tx, NO_CONTENT))
+        call.operations.iceberg_tables.drop(call.caller, ident, purge, lambda tx, _: record(tx, NO_CONTENT))
         return NO_CONTENT
 
-    return mutation(call, "dropTable", (Need(Permission.MANAGE, ident),), run)
+    return run_mutation(call, "dropTable", (Need(Permission.MANAGE, ident),), run)
 
 
 def rename_table(call: Call) -> Response:
     source, target = source_and_target(read_object(call.body))
 
-    def run(keep: Keep) -> Answer:
-        call.operations.iceberg_tables.rename(call.caller, source, target, lambda tx, _: keep(tx, NO_CONTENT))
+    def run(record: Recorder) -> ReplayableResponse:
+        call.operations.iceberg_tables.rename(
+            call.caller, source, target, lambda tx, _: record(tx, NO_CONTENT)
+        )
         return NO_CONTENT
 
     needs = (Need(Permission.MANAGE, source), Need(Permission.WRITE, target))
-    return mutation(call, "renameTable", needs, run)
+    return run_mutation(call, "renameTable", needs, run)
 
 
 TABLES: Final = "/namespaces/{namespace}/tables"
 TABLE: Final = f"{TABLES}/{{table}}"
 
 ROUTES: Final = (
-    *both("GET", TABLES, list_tables, is_quick=True),
-    *both("POST", TABLES, create_table, body=BodyKind.ENVELOPE),
-    *both("GET", TABLE, load_table, is_quick=True),
-    *both("HEAD", TABLE, table_exists, is_quick=True),
-    *both("DELETE", TABLE, drop_table),
-    *both("POST", "/tables/rename", rename_table),
+    *route_pair("GET", TABLES, list_tables, is_quick=True),
+    *route_pair("POST", TABLES, create_table, body=BodyKind.ENVELOPE),
+    *route_pair("GET", TABLE, load_table, is_quick=True),
+    *route_pair("HEAD", TABLE, table_exists, is_quick=True),
+    *route_pair("DELETE", TABLE, drop_table),
+    *route_pair("POST", "/tables/rename", rename_table),
 )

@@ -12,12 +12,12 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.idempotency import Keep, kept, mutation
-from tidemill.protocols.iceberg.identifiers import named_in, namespace_of, view_of
+from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
+from tidemill.protocols.iceberg.identifiers import ident_in, namespace_of, view_of
 from tidemill.protocols.iceberg.mapping import change_of, new_view, source_and_target
 from tidemill.protocols.iceberg.paging import page_body, page_of
-from tidemill.protocols.iceberg.responses import NO_CONTENT, Answer, loaded_view, respond
-from tidemill.protocols.iceberg.routing import both
+from tidemill.protocols.iceberg.responses import NO_CONTENT, ReplayableResponse, loaded_view, respond
+from tidemill.protocols.iceberg.routing import route_pair
 
 
 def list_views(call: Call) -> Response:
@@ -32,15 +32,15 @@ def list_views(call: Call) -> Response:
 
 
 def create_view(call: Call) -> Response:
-    """The one mutation for which the specification has no key; Java sends it all the same."""
+    """The specification defines no key for this mutation, but Java sends one."""
     body = read_object(call.body)
-    ident = named_in(namespace_of(call), body.required_text("name"))
+    ident = ident_in(namespace_of(call), body.required_text("name"))
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         views = call.operations.iceberg_views
-        return loaded_view(views.create(call.caller, ident, new_view(body), kept(keep, loaded_view)))
+        return loaded_view(views.create(call.caller, ident, new_view(body), recording(record, loaded_view)))
 
-    return mutation(call, "createView", (Need(Permission.WRITE, ident),), run)
+    return run_mutation(call, "createView", (Need(Permission.WRITE, ident),), run)
 
 
 def load_view(call: Call) -> Response:
@@ -55,44 +55,46 @@ def view_exists(call: Call) -> Response:
 def replace_view(call: Call) -> Response:
     ident = view_of(call)
 
-    def run(keep: Keep) -> Answer:
+    def run(record: Recorder) -> ReplayableResponse:
         change = change_of(ident, read_object(call.body))
-        entry = call.operations.iceberg_views.replace(call.caller, change, kept(keep, loaded_view))
+        entry = call.operations.iceberg_views.replace(call.caller, change, recording(record, loaded_view))
         return loaded_view(entry)
 
-    return mutation(call, "replaceView", (Need(Permission.WRITE, ident),), run)
+    return run_mutation(call, "replaceView", (Need(Permission.WRITE, ident),), run)
 
 
 def drop_view(call: Call) -> Response:
     ident = view_of(call)
 
-    def run(keep: Keep) -> Answer:
-        call.operations.iceberg_views.drop(call.caller, ident, lambda tx, _: keep(tx, NO_CONTENT))
+    def run(record: Recorder) -> ReplayableResponse:
+        call.operations.iceberg_views.drop(call.caller, ident, lambda tx, _: record(tx, NO_CONTENT))
         return NO_CONTENT
 
-    return mutation(call, "dropView", (Need(Permission.MANAGE, ident),), run)
+    return run_mutation(call, "dropView", (Need(Permission.MANAGE, ident),), run)
 
 
 def rename_view(call: Call) -> Response:
     source, target = source_and_target(read_object(call.body))
 
-    def run(keep: Keep) -> Answer:
-        call.operations.iceberg_views.rename(call.caller, source, target, lambda tx, _: keep(tx, NO_CONTENT))
+    def run(record: Recorder) -> ReplayableResponse:
+        call.operations.iceberg_views.rename(
+            call.caller, source, target, lambda tx, _: record(tx, NO_CONTENT)
+        )
         return NO_CONTENT
 
     needs = (Need(Permission.MANAGE, source), Need(Permission.WRITE, target))
-    return mutation(call, "renameView", needs, run)
+    return run_mutation(call, "renameView", needs, run)
 
 
 VIEWS: Final = "/namespaces/{namespace}/views"
 VIEW: Final = f"{VIEWS}/{{view}}"
 
 ROUTES: Final = (
-    *both("GET", VIEWS, list_views, is_quick=True),
-    *both("POST", VIEWS, create_view, body=BodyKind.ENVELOPE),
-    *both("GET", VIEW, load_view, is_quick=True),
-    *both("HEAD", VIEW, view_exists, is_quick=True),
-    *both("POST", VIEW, replace_view, body=BodyKind.ENVELOPE),
-    *both("DELETE", VIEW, drop_view),
-    *both("POST", "/views/rename", rename_view),
+    *route_pair("GET", VIEWS, list_views, is_quick=True),
+    *route_pair("POST", VIEWS, create_view, body=BodyKind.ENVELOPE),
+    *route_pair("GET", VIEW, load_view, is_quick=True),
+    *route_pair("HEAD", VIEW, view_exists, is_quick=True),
+    *route_pair("POST", VIEW, replace_view, body=BodyKind.ENVELOPE),
+    *route_pair("DELETE", VIEW, drop_view),
+    *route_pair("POST", "/views/rename", rename_view),
 )
