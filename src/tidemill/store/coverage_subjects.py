@@ -22,8 +22,8 @@ def column_subjects(connection: Connection, table_id: UUID, branch: str) -> list
 def view_subjects(connection: Connection, view_id: UUID) -> list[UUID]:
     """Of a view, for all its sources; those of any other table are none that something is kept under."""
     query = select(view_sources).where(view_sources.c.view_id == view_id)
-    further = [_subject(row) for row in connection.execute(query)]
-    return [view_id, *(subject for subject in further if subject != view_id)]
+    source_subjects = [_subject(row) for row in connection.execute(query)]
+    return [view_id, *(subject for subject in source_subjects if subject != view_id)]
 
 
 def reader_subjects(connection: Connection, source_id: UUID) -> list[UUID]:
@@ -39,9 +39,9 @@ def branches_of(connection: Connection, table_id: UUID) -> Sequence[str]:
 
 
 def forget_subjects(connection: Connection, subjects: Iterable[UUID]) -> None:
-    forgotten = list(subjects)
-    for kept in (coverage, row_errors):
-        connection.execute(delete(kept).where(kept.c.subject_id.in_(forgotten)))
+    subject_ids = list(subjects)
+    for table in (coverage, row_errors):
+        connection.execute(delete(table).where(table.c.subject_id.in_(subject_ids)))
 
 
 def _subject(row: Row[Any]) -> UUID:

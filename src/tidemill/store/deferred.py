@@ -74,7 +74,7 @@ class DeferringParts(SqlPartLedger):
             epoch=part.epoch,
             table_id=part.table_id,
             version=part.version,
-            rows=_text(part.rows),
+            rows=_base64(part.rows),
         )
 
 
@@ -90,14 +90,14 @@ class DeferringCoverage(SqlCoverageRepository):
             subject_id=subject_id,
             digest=coverage.digest,
             watermark=coverage.watermark,
-            rows=_text(coverage.rows.serialize()),
+            rows=_base64(coverage.rows.serialize()),
             revision=coverage.revision,
             published=coverage.published,
-            outdated=_text(coverage.outdated.serialize()),
+            outdated=_base64(coverage.outdated.serialize()),
         )
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
-        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_text(rows.serialize()))
+        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_base64(rows.serialize()))
 
 
 class DeferringErrors(SqlRowErrorLedger):
@@ -109,7 +109,7 @@ class DeferringErrors(SqlRowErrorLedger):
         self._log.add(
             "settle_errors",
             subject_id=subject_id,
-            done=None if done is None else _text(done.serialize()),
+            done=None if done is None else _base64(done.serialize()),
             errors=[_error_values(error) for error in errors],
         )
 
@@ -180,7 +180,7 @@ def _withdraw(connection: Connection, values: Mapping[str, Any]) -> None:
 
 def _settle_errors(connection: Connection, values: Mapping[str, Any]) -> None:
     done = None if values["done"] is None else _bitmap(values["done"])
-    errors = [_error(found) for found in values["errors"]]
+    errors = [_error(error_values) for error_values in values["errors"]]
     SqlRowErrorLedger(connection).settle(UUID(values["subject_id"]), done, errors)
 
 
@@ -225,9 +225,9 @@ def _error_values(error: RowError) -> dict[str, Any]:
         "digest": error.digest,
         "job_id": error.job_id,
         "row_id": failure.row_id,
-        "exception": _text_of(failure.exception),
-        "message": _text_of(failure.message),
-        "traceback": _text_of(failure.traceback),
+        "exception": _without_surrogates(failure.exception),
+        "message": _without_surrogates(failure.message),
+        "traceback": _without_surrogates(failure.traceback),
         "attempts": failure.attempts,
         "is_skipped": error.is_skipped,
     }
@@ -242,12 +242,12 @@ def _error(values: Mapping[str, Any]) -> RowError:
     )
 
 
-def _text_of(raised: str) -> str:
+def _without_surrogates(text: str) -> str:
     """JSON holds no lone surrogates, which a function may raise."""
-    return raised.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
-def _text(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 

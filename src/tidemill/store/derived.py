@@ -90,7 +90,7 @@ class SqlDerivedRepository:
     def list_auto_views(self) -> Sequence[MaterializedView]:
         return self._views(materialized_views.c.has_auto_refresh)
 
-    def _views(self, wanted: ColumnElement[bool]) -> list[MaterializedView]:
+    def _views(self, condition: ColumnElement[bool]) -> list[MaterializedView]:
         """By id. One statement reads views and sources: others may change them between two."""
         query = (
             select(
@@ -100,7 +100,7 @@ class SqlDerivedRepository:
                 view_sources.c.source_columns,
             )
             .outerjoin(view_sources, materialized_views.c.view_id == view_sources.c.view_id)
-            .where(wanted)
+            .where(condition)
             .order_by(materialized_views.c.view_id, view_sources.c.place)
         )
         grouped = groupby(self._connection.execute(query), lambda row: row.view_id)

@@ -23,11 +23,11 @@ from tidemill.errors import CommitStateUnknown, Deadlock, InvalidInput, Unavaila
 # PostgreSQL's SQLSTATE and SQLite's result code for the same thing.
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
 # SQLite raises one class for "busy" and for "no such column"; the latter is our own mistake.
-MISTAKES: Final = frozenset({"SQLITE_ERROR"})
+PROGRAMMING_ERRORS: Final = frozenset({"SQLITE_ERROR"})
 BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # PostgreSQL's deadlock_detected and serialization_failure: the transaction never happened.
 DEADLOCKS: Final = frozenset({"40P01", "40001"})
-UNREADABLE_FILE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
+UNREADABLE_FILES: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def committing() -> Iterator[None]:
         ) from error
 
 
-def refusable(connection: Connection) -> AbstractContextManager[object]:
+def savepoint(connection: Connection) -> AbstractContextManager[object]:
     """A statement that may break a constraint: the transaction stays usable when it does.
 
     SQLite takes back a refused statement alone; PostgreSQL the transaction, unless there is a savepoint.
@@ -68,10 +68,10 @@ def refusable(connection: Connection) -> AbstractContextManager[object]:
     return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
 
 
-def as_database_error(error: Exception, dialect: Dialect, *, is_lost: bool = False) -> BaseException:
+def as_database_error(error: Exception, dialect: Dialect, *, is_disconnect: bool = False) -> BaseException:
     """What SQLAlchemy would have raised, had the statement gone through it."""
     return DBAPIError.instance(
-        None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_lost, dialect=dialect
+        None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_disconnect, dialect=dialect
     )
 
 
@@ -101,8 +101,8 @@ def _is_outage(error: DBAPIError) -> bool:
     if error.connection_invalidated or isinstance(error, InterfaceError):
         return True
     if isinstance(error, OperationalError):
-        return _code(error) not in MISTAKES
-    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILE
+        return _code(error) not in PROGRAMMING_ERRORS
+    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILES
 
 
 def _code(error: DBAPIError) -> str | None:

@@ -65,7 +65,7 @@ class SqlStore:
         if self._writer is not None:
             return self._writer.transaction()
         may_block()
-        return self._reading_and_writing()
+        return self._read_write()
 
     def reading(self) -> AbstractContextManager[SqlTransaction]:
         """Every statement sees all that was committed before it, waits for no writer, and cannot write."""
@@ -84,7 +84,7 @@ class SqlStore:
         self._engine.dispose()
 
     @contextmanager
-    def _reading_and_writing(self) -> Iterator[SqlTransaction]:
+    def _read_write(self) -> Iterator[SqlTransaction]:
         with self._connection() as connection:
             yield SqlTransaction(connection)
             with committing():
@@ -93,14 +93,14 @@ class SqlStore:
     @contextmanager
     def _read_only(self) -> Iterator[SqlTransaction]:
         may_block()
-        with self._connection(_READ_ONLY) as connection, _only_reading(connection):
+        with self._connection(_READ_ONLY) as connection, _query_only(connection):
             yield SqlTransaction(connection)
 
     @contextmanager
     def _connection(self, options: Mapping[str, Any] = _NO_OPTIONS) -> Iterator[Connection]:
-        held = nullcontext() if self._write_lock is None else self._write_lock.held()
+        lock = nullcontext() if self._write_lock is None else self._write_lock.held()
         with (
-            held,
+            lock,
             translated(),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
@@ -109,7 +109,7 @@ class SqlStore:
 
 
 @contextmanager
-def _only_reading(connection: Connection) -> Iterator[None]:
+def _query_only(connection: Connection) -> Iterator[None]:
     """PostgreSQL was told when the transaction began; a database in memory has one connection for all."""
     if connection.dialect.name != "sqlite":
         yield
@@ -123,18 +123,18 @@ def _only_reading(connection: Connection) -> Iterator[None]:
 
 def open_store(url: str) -> SqlStore:
     """The store at `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, its schema up to date."""
-    parsed = _parsed(url)
-    engine, write_lock = _engine(parsed)
+    parsed_url = _parse_url(url)
+    engine, write_lock = _engine(parsed_url)
     try:
         with translated(), engine.begin() as connection:
             migrate(connection)
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, write_lock, _readers(parsed))
+    return SqlStore(engine, write_lock, _readers(parsed_url))
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         return make_url(url)
     except ArgumentError as error:
@@ -156,7 +156,7 @@ def _readers(url: URL) -> SqliteReaders | None:
 
 
 def _postgresql_engine(url: URL) -> Engine:
-    limits = {
+    session_settings = {
         "statement_timeout": in_milliseconds(STATEMENT_TIMEOUT),
         "idle_in_transaction_session_timeout": in_milliseconds(IDLE_TRANSACTION_TIMEOUT),
     }
@@ -164,7 +164,7 @@ def _postgresql_engine(url: URL) -> Engine:
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
         connect_args={
-            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+            "options": " ".join(f"-c {name}={value}" for name, value in session_settings.items()),
             "connect_timeout": int(CONNECT_TIMEOUT.total_seconds()),
         },
         pool_pre_ping=True,
@@ -200,12 +200,12 @@ def _begin_sqlite(connection: Connection) -> None:
     if getattr(connection.connection, "in_transaction", False):
         return
     cursor = connection.connection.cursor()
-    give_up_at = time.monotonic() + BUSY_TIMEOUT.total_seconds()
+    deadline = time.monotonic() + BUSY_TIMEOUT.total_seconds()
     while True:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            if not is_busy(error) or time.monotonic() > give_up_at:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise as_database_error(error, connection.dialect) from error
             time.sleep(BUSY_DELAY.total_seconds())
         else:
@@ -213,13 +213,13 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def switch_to_wal(connection: sqlite3.Connection) -> None:
-    give_up_at = time.monotonic() + BUSY_TIMEOUT.total_seconds()
+    deadline = time.monotonic() + BUSY_TIMEOUT.total_seconds()
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
             # The busy timeout does not hold for this switch, which processes that start together all try.
-            if time.monotonic() > give_up_at:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(WAL_RETRY_DELAY.total_seconds())
         else:

@@ -10,8 +10,8 @@ from tidemill.store.schema import jobs
 
 def next_number(connection: Connection, job_id: str, counter: Column[int]) -> int:
     """1, 2, 3…: the row of the job is locked meanwhile, so no number is given twice and none is left out."""
-    counted = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
-    number = connection.scalar(counted)
+    increment = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
+    number = connection.scalar(increment)
     if number is None:
         raise JobNotFound(job_id)
     return number

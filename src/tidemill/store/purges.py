@@ -52,5 +52,5 @@ class SqlPurgeQueue:
 
 
 def _ident(levels: Sequence[str]) -> TableIdent:
-    *above, name = levels
-    return TableIdent(NamespacePath(tuple(above)), name)
+    *namespace, name = levels
+    return TableIdent(NamespacePath(tuple(namespace)), name)

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
-from tidemill.store.compiled_statements import Prepared
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.deferred import (
     DeferredLog,
@@ -35,11 +35,11 @@ from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
-from tidemill.store.transaction_properties import SqlTransactionNotes
+from tidemill.store.transaction_properties import SqlTransactionProperties
 from tidemill.store.versions import SqlVersionRepository
 from tidemill.store.workers import SqlWorkerRegistry
 
-NOW: Final = Prepared(select(DatabaseTime().label("now")))
+NOW: Final = CompiledStatement(select(DatabaseTime().label("now")))
 
 
 class SqlTransaction:
@@ -72,7 +72,7 @@ class SqlTransaction:
         self.tables = SqlTableRepository(connection)
         self.versions = SqlVersionRepository(connection)
         self.functions = SqlFunctionRepository(connection)
-        self.notes = SqlTransactionNotes(connection)
+        self.notes = SqlTransactionProperties(connection)
         self.secrets = SqlSecretRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
         self.receipts = SqlReceiptRepository(connection)

@@ -16,8 +16,8 @@ class SqlWorkerRegistry:
         self._connection = connection
 
     def beat(self, owner: str) -> None:
-        seen = update(workers).where(workers.c.owner == owner).values(last_seen_at=DatabaseTime())
-        if self._connection.execute(seen).rowcount:
+        heartbeat = update(workers).where(workers.c.owner == owner).values(last_seen_at=DatabaseTime())
+        if self._connection.execute(heartbeat).rowcount:
             return
         try:
             with self._connection.begin_nested():

@@ -26,7 +26,7 @@ class SqliteReaders:
         self._busy_timeout = busy_timeout
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"check_same_thread": False})
         self._idle: deque[_Reader] = deque()
-        event.listen(self._engine, "connect", self._prepare)
+        event.listen(self._engine, "connect", self._configure)
 
     def reader(self) -> ReaderLease:
         return ReaderLease(self)
@@ -44,14 +44,14 @@ class SqliteReaders:
         with translated():
             return _Reader(self._engine.connect())
 
-    def release(self, reader: _Reader, *, is_sound: bool) -> None:
-        if is_sound and len(self._idle) < MAX_IDLE:
-            reader.end()
+    def release(self, reader: _Reader, *, is_reusable: bool) -> None:
+        if is_reusable and len(self._idle) < MAX_IDLE:
+            reader.reset()
             self._idle.append(reader)
         else:
             reader.close()
 
-    def _prepare(self, connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    def _configure(self, connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {in_milliseconds(self._busy_timeout)}")
         connection.execute("PRAGMA query_only = ON")
@@ -73,7 +73,7 @@ class ReaderLease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # In what state a connection is after an error of the database is not worth knowing.
-        self._readers.release(self._reader, is_sound=not isinstance(error, DBAPIError))
+        self._readers.release(self._reader, is_reusable=not isinstance(error, DBAPIError))
         if isinstance(error, DBAPIError):
             with translated():
                 raise error
@@ -86,7 +86,7 @@ class _Reader:
         self._connection = connection
         self.transaction = SqlTransaction(connection)
 
-    def end(self) -> None:
+    def reset(self) -> None:
         """Each statement was a transaction of its own; SQLAlchemy has to be told that they are over."""
         if self._connection.in_transaction():
             self._connection.rollback()

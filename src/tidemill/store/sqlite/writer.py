@@ -50,7 +50,7 @@ class SqliteWriter:
     def __init__(self, engine: Engine, write_lock: WriteLock) -> None:
         self._engine = engine
         self._write_lock = write_lock
-        self._kept: tuple[Connection, SqlTransaction] | None = None
+        self._cached: tuple[Connection, SqlTransaction] | None = None
 
     def transaction(self) -> WriterLease:
         return WriterLease(self)
@@ -59,23 +59,23 @@ class SqliteWriter:
         self._write_lock.acquire()
         try:
             with translated():
-                connection, transaction = self._kept or self._open()
+                connection, transaction = self._cached or self._connect()
                 if is_nonblocking():
-                    _begin_now(connection)
+                    _begin_without_waiting(connection)
                 connection.begin()
                 return transaction
         except WouldBlock:
             self._write_lock.release()
             raise
         except BaseException:
-            self._drop()
+            self._discard()
             self._write_lock.release()
             raise
 
     def end(self, error: BaseException | None) -> None:
         """Commits, or rolls back what ended in an error; raises CommitStateUnknown."""
-        assert self._kept is not None
-        connection, _ = self._kept
+        assert self._cached is not None
+        connection, _ = self._cached
         try:
             with translated():
                 if error is None:
@@ -85,24 +85,24 @@ class SqliteWriter:
                 if isinstance(error, DBAPIError):
                     raise error
         except BaseException:
-            self._drop()
+            self._discard()
             raise
         finally:
             self._write_lock.release()
 
     def close(self) -> None:
         with self._write_lock.held():
-            self._drop()
+            self._discard()
 
-    def _open(self) -> tuple[Connection, SqlTransaction]:
+    def _connect(self) -> tuple[Connection, SqlTransaction]:
         connection = self._engine.connect()
-        self._kept = connection, SqlTransaction(connection)
-        return self._kept
+        self._cached = connection, SqlTransaction(connection)
+        return self._cached
 
-    def _drop(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept[0].close()
+    def _discard(self) -> None:
+        cached, self._cached = self._cached, None
+        if cached is not None:
+            cached[0].close()
 
 
 def _commit(connection: Connection) -> None:
@@ -118,7 +118,7 @@ def _commit(connection: Connection) -> None:
         raise
 
 
-def _begin_now(connection: Connection) -> None:
+def _begin_without_waiting(connection: Connection) -> None:
     """Begins unless another process is writing; what SQLAlchemy begins afterwards is this transaction."""
     try:
         connection.connection.cursor().execute("BEGIN IMMEDIATE")
