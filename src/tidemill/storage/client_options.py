@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-SOME_REGION: Final = "us-east-1"
+PLACEHOLDER_REGION: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def read_environment(variables: Mapping[str, str]) -> ObjectStoreEnvironment:
     )
     region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or None
     # Stores that are not Amazon's have no regions, but a request cannot be signed without one.
-    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else SOME_REGION))
+    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else PLACEHOLDER_REGION))
 
 
 def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
@@ -39,12 +39,12 @@ def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
     Lance refuses an http endpoint unless that is allowed, Arrow does not know AWS_ENDPOINT, and boto3 does
     not know AWS_REGION.
     """
-    found = read_environment(variables)
+    environment = read_environment(variables)
     wanted: dict[str, str] = {}
-    if found.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
-        wanted["AWS_ENDPOINT_URL"] = found.endpoint
-    if found.is_plain_http:
+    if environment.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
+        wanted["AWS_ENDPOINT_URL"] = environment.endpoint
+    if environment.is_plain_http:
         wanted["AWS_ALLOW_HTTP"] = "true"
-    if found.region is not None:
-        wanted |= {"AWS_REGION": found.region, "AWS_DEFAULT_REGION": found.region}
+    if environment.region is not None:
+        wanted |= {"AWS_REGION": environment.region, "AWS_DEFAULT_REGION": environment.region}
     return {name: value for name, value in wanted.items() if not variables.get(name)}

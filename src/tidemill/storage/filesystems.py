@@ -9,5 +9,5 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     """The file system of a location, and the path in it."""
     if location.startswith("/"):
         return fs.LocalFileSystem(), location
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
-    return found
+    opened: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
+    return opened

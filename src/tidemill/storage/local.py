@@ -18,9 +18,9 @@ from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import check_removable
 
 STAGING: Final = ".staging"
-NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
+LINK_UNSUPPORTED: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
 # A caller's path, and not the disk, is at fault; a NUL byte in one is a ValueError.
-NO_PATHS: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+INVALID_PATH: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class LocalTableFiles:
@@ -32,7 +32,7 @@ class LocalTableFiles:
     def __init__(self, warehouse: Path, allowed: Sequence[Path] = ()) -> None:
         self._warehouse = warehouse.resolve()
         self._warehouse.mkdir(parents=True, exist_ok=True)
-        self._prefixes = tuple(f"{place.resolve()}/" for place in (warehouse, *allowed))
+        self._prefixes = tuple(f"{root.resolve()}/" for root in (warehouse, *allowed))
 
     def location_of(self, table_id: UUID) -> str:
         return str(self._warehouse / f"{table_id}.lance")
@@ -55,8 +55,8 @@ class LocalTableFiles:
         return f"{path}/" not in self._prefixes
 
     def size_of(self, key: str) -> int | None:
-        found = self._look(key)
-        return None if found is None else found.st_size
+        status = self._lstat(key)
+        return None if status is None else status.st_size
 
     def list_names(self, key: str) -> Sequence[str]:
         try:
@@ -73,7 +73,7 @@ class LocalTableFiles:
         self.check_reachable()
         target = self._path(key)
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging = _staging(target)
+        staging = _staging_path(target)
         try:
             staging.write_bytes(data)
             staging.replace(target)
@@ -88,9 +88,9 @@ class LocalTableFiles:
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in NO_LINKS:
+            if error.errno not in LINK_UNSUPPORTED:
                 raise
-            return _copy_whole(source, target)
+            return _copy_without_links(source, target)
         return True
 
     def remove(self, key: str) -> None:
@@ -130,10 +130,10 @@ class LocalTableFiles:
     def _checked(self, key: str) -> str:
         """Refuses `..` and links: they lead out of the warehouse, or into the files of another table."""
         path = os.path.normpath("/" + key) if "//" in key or "/./" in key or key.endswith("/") else "/" + key
-        self._look(path[1:])
+        self._lstat(path[1:])
         return path
 
-    def _look(self, key: str) -> os.stat_result | None:
+    def _lstat(self, key: str) -> os.stat_result | None:
         """What is at a key, None when nothing is there; each name on the way is looked at for being a link.
 
         The warehouse itself was resolved when it was opened; what lies below it may have changed since.
@@ -141,37 +141,37 @@ class LocalTableFiles:
         path = "/" + key
         if f"{path}/" in self._prefixes:
             return os.lstat(path)
-        below = next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
-        names = [] if below is None else path[len(below) :].split("/")
-        if below is None or ".." in names:
+        parent = next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
+        names = [] if parent is None else path[len(parent) :].split("/")
+        if parent is None or ".." in names:
             raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
-        found = None
+        status = None
         for name in names:
             try:
-                found = os.lstat(below + name)
+                status = os.lstat(parent + name)
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except (OSError, ValueError) as error:
-                if isinstance(error, OSError) and error.errno not in NO_PATHS:
+                if isinstance(error, OSError) and error.errno not in INVALID_PATH:
                     raise
                 raise InvalidInput("path", f"{key!r:.200} cannot be the path of a file: {error}") from error
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
-            below += name + "/"
-        return found
+            parent += name + "/"
+        return status
 
 
-def _staging(target: Path) -> Path:
+def _staging_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4()}{STAGING}")
 
 
-def _copy_whole(source: str, target: str) -> bool:
+def _copy_without_links(source: str, target: str) -> bool:
     """For file systems without hard links: an empty file claims the name, and is replaced by the content.
 
     A claim that a crash left behind is taken over. Lance itself commits by hard links, so that on such a file
     system there are no other writers than servers, and among those the database has decided.
     """
-    staging = _staging(Path(target))
+    staging = _staging_path(Path(target))
     try:
         shutil.copyfile(source, staging)
         try:

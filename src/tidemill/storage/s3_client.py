@@ -22,7 +22,7 @@ class Refused(Unavailable):
 
     def __init__(self, what: str, code: str) -> None:
         super().__init__(f"The object store answered {code} for {what}")
-        self.code_of_store = code
+        self.store_code = code
 
 
 def open_client(service: str, environment: ObjectStoreEnvironment) -> Any:

@@ -13,10 +13,10 @@ from tidemill.catalog.signing_ports import SignRequest
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
 from tidemill.storage.s3 import SCHEME, S3Prefix
 
-AMAZON: Final = re.compile(
+AMAZON_HOST: Final = re.compile(
     r"s3(?:\.dualstack)?(?:[.-][a-z]{2}(?:-[a-z]+){1,3}-[0-9])?\.amazonaws\.com(?:\.cn)?"
 )
-ALIASES: Final = re.compile(r"s3[an]?://")
+SCHEME_ALIASES: Final = re.compile(r"s3[an]?://")
 UNRESERVED: Final = "-_.~"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 OBJECT_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
@@ -65,18 +65,18 @@ def read_target(uri: str, bucket: str, endpoint: str | None) -> Target:
     """Raises InvalidInput for a URI that is not one of the bucket, path-style or virtual-hosted."""
     try:
         parts = urlsplit(uri)
-        is_odd = bool(parts.fragment or parts.username or parts.password or CONTROL.search(uri))
+        is_invalid = bool(parts.fragment or parts.username or parts.password or CONTROL.search(uri))
     except ValueError as error:
         raise InvalidInput("uri", f"{uri!r:.200} is not a URI") from error
-    if is_odd or not uri.isascii() or parts.scheme not in {"http", "https"}:
+    if is_invalid or not uri.isascii() or parts.scheme not in {"http", "https"}:
         raise InvalidInput("uri", f"{uri!r:.200} is not a plain URI of http or https")
     path = _decoded(parts.path.removeprefix("/"))
     host = parts.netloc.lower()
     query = _query(parts.query)
     if host.startswith(f"{bucket}.") and _is_store(host.removeprefix(f"{bucket}."), parts.scheme, endpoint):
         return Target(parts.scheme, host, "/", path, query)
-    named, _, key = path.partition("/")
-    if named != bucket or not _is_store(host, parts.scheme, endpoint):
+    first_segment, _, key = path.partition("/")
+    if first_segment != bucket or not _is_store(host, parts.scheme, endpoint):
         raise InvalidInput("uri", f"{uri!r:.200} is not in the bucket {bucket} of this warehouse")
     return Target(parts.scheme, host, f"/{bucket}/", key, query)
 
@@ -118,7 +118,7 @@ def _check_object(request: SignRequest, query: dict[str, str]) -> None:
 
 def _table_key(root: S3Prefix, location: str) -> str:
     start = f"{SCHEME}{root.bucket}/"
-    plain = ALIASES.sub(SCHEME, location, count=1).rstrip("/")
+    plain = SCHEME_ALIASES.sub(SCHEME, location, count=1).rstrip("/")
     if not plain.startswith(start):
         raise InvalidInput("location", f"{location} is not in the bucket {root.bucket}")
     key = plain.removeprefix(start)
@@ -146,13 +146,13 @@ def _deleted_keys(body: str | None) -> Sequence[str]:
     except ElementTree.ParseError as error:
         raise InvalidInput("body", f"is not XML ({error})") from error
     objects = [child for child in root if _tag(child) == "Object"]
-    fields = [[_tag(field) for field in found] for found in objects]
+    fields = [[_tag(field) for field in entry] for entry in objects]
     known = {"Object", "Quiet"}
     if _tag(root) != "Delete" or any(_tag(child) not in known for child in root) or not objects:
         raise InvalidInput("body", "has to be a Delete with objects")
     if any(names != ["Key"] for names in fields):
         raise InvalidInput("body", "has to name each object by its key alone")
-    return [found[0].text or "" for found in objects]
+    return [entry[0].text or "" for entry in objects]
 
 
 def _tag(element: ElementTree.Element) -> str:
@@ -165,7 +165,7 @@ def _values(request: SignRequest, header: str) -> list[str]:
 
 def _is_store(host: str, scheme: str, endpoint: str | None) -> bool:
     if endpoint is None:
-        return scheme == "https" and AMAZON.fullmatch(host) is not None
+        return scheme == "https" and AMAZON_HOST.fullmatch(host) is not None
     parts = urlsplit(endpoint)
     return (scheme, host) == (parts.scheme, parts.netloc.lower())
 
@@ -182,9 +182,9 @@ def _query(raw: str) -> tuple[tuple[str, str], ...]:
 
 def _decoded(text: str) -> str:
     try:
-        found = unquote_to_bytes(text).decode()
+        decoded = unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
         raise InvalidInput("uri", "is not percent-encoded UTF-8") from error
-    if CONTROL.search(found):
+    if CONTROL.search(decoded):
         raise InvalidInput("uri", "has control characters or backslashes")
-    return found
+    return decoded

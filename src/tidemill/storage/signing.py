@@ -63,8 +63,10 @@ class S3RequestSigner:
         headers = _checked_headers(request.headers)
         check_target(self._root, location, request, target)
         signed = self._signed(request, target, headers)
-        kept = {name: values for name, values in headers.items() if name.lower() not in signed}
-        return SignedRequest(url_of(target), {**kept, **{name: (value,) for name, value in signed.items()}})
+        uncovered = {name: values for name, values in headers.items() if name.lower() not in signed}
+        return SignedRequest(
+            url_of(target), {**uncovered, **{name: (value,) for name, value in signed.items()}}
+        )
 
     def _signed(
         self, request: SignRequest, target: Target, headers: Mapping[str, Sequence[str]]
@@ -85,18 +87,22 @@ class S3RequestSigner:
         return {name.lower(): value for name, value in message.headers.items()} | {"host": target.host}
 
 
-def _checked_headers(given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _checked_headers(headers: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
     seen: set[str] = set()
-    for name, values in given.items():
-        if not TOKEN.fullmatch(name) or name.lower() in seen or any(_is_odd(value) for value in values):
+    for name, values in headers.items():
+        if (
+            not TOKEN.fullmatch(name)
+            or name.lower() in seen
+            or any(_has_control_characters(value) for value in values)
+        ):
             raise InvalidInput("headers", f"{name!r:.60} is there twice, or is not a header")
         if REFUSED.fullmatch(name.lower()):
             raise InvalidInput("headers", f"{name} is not signed here; leave it out")
         seen.add(name.lower())
-    return {name: values for name, values in given.items() if name.lower() not in REPLACED}
+    return {name: values for name, values in headers.items() if name.lower() not in REPLACED}
 
 
-def _is_odd(value: str) -> bool:
+def _has_control_characters(value: str) -> bool:
     return any(ord(character) < 0x20 or ord(character) == 0x7F for character in value.replace("\t", " "))
 
 
@@ -104,11 +110,11 @@ def _payload_hash(request: SignRequest) -> str:
     """Of a body that was judged, so that no other can be sent in its place; else what the client says."""
     if request.body is not None:
         return hashlib.sha256(request.body.encode()).hexdigest()
-    given = [
+    hashes = [
         value for name, values in request.headers.items() if name.lower() == HASH_HEADER for value in values
     ]
-    if not given:
+    if not hashes:
         return UNSIGNED
-    if len(given) != 1 or not PAYLOAD_HASH.fullmatch(given[0]):
+    if len(hashes) != 1 or not PAYLOAD_HASH.fullmatch(hashes[0]):
         raise InvalidInput(f"headers.{HASH_HEADER}", f"has to be the hash of the body or {UNSIGNED}")
-    return given[0]
+    return hashes[0]
