@@ -48,11 +48,11 @@ def open_cluster(target: SparkTarget) -> SparkCluster:
         return ClassicCluster(open_session(target), target.known_slots)
     if target.known_slots is None:
         raise InvalidInput("slots", f"has to be given: {target.master} does not say how many tasks it runs")
-    cluster: SparkCluster = _connect_part().ConnectCluster(target.master, target.known_slots, target.config)
+    cluster: SparkCluster = _connect_module().ConnectCluster(target.master, target.known_slots, target.config)
     return cluster
 
 
-def _connect_part() -> Any:
+def _connect_module() -> Any:
     """Only those who use Spark Connect have the packages that its client needs."""
     try:
         return importlib.import_module("tidemill.spark.connect")

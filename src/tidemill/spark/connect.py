@@ -18,8 +18,8 @@ from tidemill.spark.session import import_kernels
 T = TypeVar("T")
 
 # A server that is away for longer than about ten seconds counts as gone; Spark itself would wait ten minutes.
-RETRIES: Final = 7
-LONGEST_WAIT_MILLISECONDS: Final = 2000
+MAX_RETRIES: Final = 7
+MAX_BACKOFF_MILLISECONDS: Final = 2000
 # What the client raises when it cannot reach its session: the last is for a channel that was closed.
 UNREACHABLE: Final = (PySparkException, OSError, ValueError)
 PROBE: Final = "spark.sql.session.timeZone"
@@ -55,8 +55,8 @@ class ConnectCluster:
         try:
             return work(cast(SparkSession, session))
         except (PySparkException, TidemillError) as error:
-            said = f"{error} {error.__cause__}"
-            self._is_lost = any(text in said for text in SHUT_DOWN) or not self.is_alive()
+            message = f"{error} {error.__cause__}"
+            self._is_lost = any(text in message for text in SHUT_DOWN) or not self.is_alive()
             if self._is_lost:
                 raise ConnectionLost(f"{self._url} has gone away: {error}") from error
             raise
@@ -84,8 +84,8 @@ class ConnectCluster:
 
     def _open(self) -> ConnectSession:
         session = ConnectSession.builder.remote(self._url).create()
-        patience = DefaultPolicy(max_retries=RETRIES, max_backoff=LONGEST_WAIT_MILLISECONDS)
-        session.client.set_retry_policies([patience])
+        retry_policy = DefaultPolicy(max_retries=MAX_RETRIES, max_backoff=MAX_BACKOFF_MILLISECONDS)
+        session.client.set_retry_policies([retry_policy])
         for key, value in self._config.items():
             session.conf.set(key, value)
         return session

@@ -69,13 +69,13 @@ class SparkStageExecutor:
         return self._run_tasks(stage, compute_pieces, watch)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
-        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
-        return joined(self._run(stage, write_view_fragments, shares, watch, self._host))
+        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
+        return combine_rows(self._run(stage, write_view_fragments, shares, watch, self._host))
 
     def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
         tasks = stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
-        return joined(self._run(stage, write_table_fragments, shares, watch, self._host))
+        return combine_rows(self._run(stage, write_table_fragments, shares, watch, self._host))
 
     def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
         scratch = StageScratch(self._scratch_root)
@@ -88,7 +88,7 @@ class SparkStageExecutor:
             )
             try:
                 self._watch(running, scratch, watch, None)
-                return joined(_outcomes(running, scratch))
+                return combine_rows(_outcomes(running, scratch))
             finally:
                 self._stop(running, stage.job_id)
                 scratch.remove()
@@ -100,7 +100,7 @@ class SparkStageExecutor:
         watch: StageWatch,
     ) -> list[Outcome]:
         """What may have killed a task is run in a process of its own, where it can be traced to its row."""
-        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
+        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
         host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
         return self._run(stage, kernel, shares, watch, host)
 
@@ -165,33 +165,33 @@ def allowed_skips(stage: FillColumn | WriteViewRows | RunTableFunction) -> int |
     return stage.allowed_skips if isinstance(stage, FillColumn) else stage.policy.allowed_skips
 
 
-def dealt(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
+def split_into_shares(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
     """The tasks in so many shares, each of which is done in one go."""
     return [
         [item for task in tasks[first::shares] for item in task] for first in range(min(shares, len(tasks)))
     ]
 
 
-def joined(parts: Sequence[WrittenRows]) -> WrittenRows:
+def combine_rows(parts: Sequence[WrittenRows]) -> WrittenRows:
     """What several tasks made, as one."""
-    whole = WrittenRows()
+    combined = WrittenRows()
     for part in parts:
         is_capped = part.covered is not None
-        whole = WrittenRows(
-            fragments=whole.fragments + part.fragments,
-            rows=whole.rows + part.rows,
-            kept=whole.kept | part.kept,
-            moved=whole.moved | part.moved,
-            skipped=whole.skipped | part.skipped,
-            failures=whole.failures + part.failures,
-            covered=part.covered if is_capped else whole.covered,
-            cut=part.cut if is_capped else whole.cut,
-            made=part.made if is_capped else whole.made,
-            differences=whole.differences + part.differences,
-            missing=whole.missing + part.missing,
-            different=whole.different + part.different,
+        combined = WrittenRows(
+            fragments=combined.fragments + part.fragments,
+            rows=combined.rows + part.rows,
+            kept=combined.kept | part.kept,
+            moved=combined.moved | part.moved,
+            skipped=combined.skipped | part.skipped,
+            failures=combined.failures + part.failures,
+            covered=part.covered if is_capped else combined.covered,
+            cut=part.cut if is_capped else combined.cut,
+            made=part.made if is_capped else combined.made,
+            differences=combined.differences + part.differences,
+            missing=combined.missing + part.missing,
+            different=combined.different + part.different,
         )
-    return whole
+    return combined
 
 
 def _task(
@@ -204,7 +204,7 @@ def _task(
     """The function Spark ships: does the share of a number and answers with pickled outcomes."""
 
     def run(number: int) -> bytes:
-        _settle_in()
+        _freeze_imports()
         report = TaskReport(scratch)
         try:
             return pickle.dumps(kernel(stage, shares[number], report, host))
@@ -216,7 +216,7 @@ def _task(
 
 
 @cache
-def _settle_in() -> None:
+def _freeze_imports() -> None:
     """Once per Python worker: Spark collects garbage after every task, and what is imported is none."""
     gc.freeze()
 
@@ -245,6 +245,6 @@ def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Out
 def _task_failed(trace: str) -> RowFailed:
     """What a task raised apart from its function: no row is at fault."""
     raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
-    said = raised[-1] if raised else "no reason given"
-    name = said.partition(":")[0].rpartition(".")[2]
-    return RowFailed(RowFailure(None, name, f"a task could not go on: {said}", trace))
+    reason = raised[-1] if raised else "no reason given"
+    name = reason.partition(":")[0].rpartition(".")[2]
+    return RowFailed(RowFailure(None, name, f"a task could not go on: {reason}", trace))

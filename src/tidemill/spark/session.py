@@ -70,14 +70,14 @@ class ClassicCluster:
 
 def open_session(target: SparkTarget) -> SparkSession:
     """Starts Spark; its Python workers use this interpreter, or they could import nothing of ours."""
-    places = {
+    paths = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(target.scratch / "spark"),
         "spark.sql.warehouse.dir": str(target.scratch / "spark-warehouse"),
     }
     builder = SparkSession.builder.appName("tidemill").master(target.master)
-    defaults = {**DEFAULTS, **(LOCAL_DEFAULTS if target.is_local else {}), **places}
+    defaults = {**DEFAULTS, **(LOCAL_DEFAULTS if target.is_local else {}), **paths}
     for key, value in {**defaults, **target.config}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tidemill.jobs.planner.sql_types import is_list
 
 
-def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_values(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same values in another type; raises ValueError when they do not fit."""
     # A copy: Lance cannot take decimals from where they lie in Spark's stream.
     return _converted(pa.concat_arrays([column, column.slice(0, 0)]), kind)
@@ -25,9 +25,9 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         parts = [_converted(part, field.type) for part, field in zip(column.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-    made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    list_class = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
     values = _converted(column.values, kind.value_type)
-    return made.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
+    return list_class.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
 
 
 def _holds_vectors(kind: pa.DataType) -> bool:
@@ -47,6 +47,6 @@ def _vectors(column: pa.ListArray, kind: pa.FixedSizeListType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(values, type=kind)
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     starts = np.where(is_null, 0, (np.cumsum(~is_null) - 1) * size)
-    places = (starts[:, None] + np.arange(size)).ravel()
-    spread = values.take(pa.array(places, mask=np.repeat(is_null, size)))
-    return pa.FixedSizeListArray.from_arrays(spread, type=kind, mask=column.is_null())
+    indices = (starts[:, None] + np.arange(size)).ravel()
+    filled = values.take(pa.array(indices, mask=np.repeat(is_null, size)))
+    return pa.FixedSizeListArray.from_arrays(filled, type=kind, mask=column.is_null())

@@ -17,7 +17,7 @@ from tidemill.spark.reading import DENSE, SCAN_ROWS, WHOLE_BLOBS, RowIds, input_
 
 ROWS_PER_CALL: Final = SCAN_ROWS // 16
 # Where it is not known yet how many rows are wanted, few are tried at first.
-FIRST_TRY: Final = 64
+FIRST_BATCH_ROWS: Final = 64
 MATCHES: Final = "__matches"
 ROW_ID: Final = "_rowid"
 
@@ -46,21 +46,21 @@ class ViewSourceReader:
             fragment = get_fragment(self._dataset, item.fragment_id)
             live = fragment.physical_rows - fragment.num_deletions
             if item.rows is not None and item.row_count < DENSE * max(live, 1):
-                yield from self._taken(np.array(item.rows.to_array(), dtype=np.uint64), self._rows)
+                yield from self._take_batches(np.array(item.rows.to_array(), dtype=np.uint64), self._rows)
             else:
-                yield from self._scanned(fragment, item)
+                yield from self._scan(fragment, item)
 
     def in_order(self, work: Sequence[FragmentWork]) -> Iterator[tuple[RowIds, pa.RecordBatch]]:
         """Ids in ascending order, at first a few, and those of their rows that the filter lets through."""
         ids = [np.array(item.rows.to_array(), dtype=np.uint64) for item in work if item.rows is not None]
         ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *ids]))
-        start, size = 0, min(FIRST_TRY, self._rows)
+        start, size = 0, min(FIRST_BATCH_ROWS, self._rows)
         while start < len(ordered):
             part = ordered[start : start + size]
             yield part, self._take(part)
             start, size = start + size, self._rows
 
-    def _scanned(self, fragment: lance.LanceFragment, item: FragmentWork) -> Iterator[pa.RecordBatch]:
+    def _scan(self, fragment: lance.LanceFragment, item: FragmentWork) -> Iterator[pa.RecordBatch]:
         scanner = fragment.scanner(
             columns=self._columns,
             filter=self._stage.filter,
@@ -74,16 +74,16 @@ class ViewSourceReader:
             else:
                 yield batch.filter(pa.array(member_mask(batch[ROW_ID].to_numpy(), item.rows)))
 
-    def _taken(self, row_ids: RowIds, size: int) -> Iterator[pa.RecordBatch]:
+    def _take_batches(self, row_ids: RowIds, size: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(row_ids), size):
             yield self._take(row_ids[start : start + size])
 
     def _take(self, row_ids: RowIds) -> pa.RecordBatch:
         """Rows one by one, which is quicker than a scan while they are few."""
-        wanted = {**self._columns, ROW_ID: ROW_ID}
+        expressions = {**self._columns, ROW_ID: ROW_ID}
         if self._stage.filter is not None:
-            wanted[MATCHES] = self._stage.filter
-        table = self._dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
+            expressions[MATCHES] = self._stage.filter
+        table = self._dataset._take_rows(row_ids, columns=expressions, blob_handling=WHOLE_BLOBS)
         if self._stage.filter is not None:
             table = table.filter(table[MATCHES]).drop_columns([MATCHES])
         columns = [pa.concat_arrays([pa.array([], c.type), *c.chunks]) for c in table.columns]
