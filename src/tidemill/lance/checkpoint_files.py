@@ -64,14 +64,14 @@ def write_finished(location: str, version: int, files: Sequence[ColumnFile]) -> 
     _write(location, f"v{version}-{uuid4()}{FINISHED}", pickle.dumps(list(files)))
 
 
-def take_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
+def read_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
     """The notes there are, each with its path and the version the files were made at."""
     return [(path, version_of(path), pickle.loads(_read_all(path))) for path in _paths(location, FINISHED)]
 
 
 def list_checkpoints(location: str) -> Sequence[Checkpoint]:
     return [
-        Checkpoint(path, version_of(path), row_set(np.sort(_opened(path)["row_id"].to_numpy())))
+        Checkpoint(path, version_of(path), row_set(np.sort(_open_table(path)["row_id"].to_numpy())))
         for path in _paths(location, VALUES)
     ]
 
@@ -101,16 +101,16 @@ class CheckpointValues:
         self, row_ids: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.int64], pa.Array | None, tuple[RowFailure, ...]]:
         """Positions in `row_ids` that have a value, the values, and those of them that are failures."""
-        left = row_set(np.sort(row_ids)) if self._refs else BitMap64()
+        remaining = row_set(np.sort(row_ids)) if self._refs else BitMap64()
         positions: list[npt.NDArray[np.int64]] = []
         values: list[pa.Array] = []
         failures: list[RowFailure] = []
         for ref in self._refs:
-            hit = ref.rows & left
-            if not hit:
+            matching = ref.rows & remaining
+            if not matching:
                 continue
-            left -= hit
-            table = _narrowed(_opened(ref.path), hit, with_failures=self._with_failures)
+            remaining -= matching
+            table = _narrowed(_open_table(ref.path), matching, with_failures=self._with_failures)
             positions.append(_positions(row_ids, table["row_id"].to_numpy()))
             values.append(table["value"].combine_chunks())
             failures += _failures(table)
@@ -142,7 +142,7 @@ def version_of(path: str) -> int:
 
 
 @lru_cache(maxsize=OPEN_FILES)
-def _opened(path: str) -> pa.Table:
+def _open_table(path: str) -> pa.Table:
     """Local files are mapped, not read: only what is taken from them comes into memory."""
     filesystem, name = open_location(path)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -171,5 +171,5 @@ def _write(location: str, name: str, content: bytes | pa.Buffer) -> str:
 
 def _paths(location: str, suffix: str) -> list[str]:
     filesystem, directory = open_location(location)
-    found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    return sorted(f"{location}/{info.base_name}" for info in found if info.base_name.endswith(suffix))
+    files = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+    return sorted(f"{location}/{info.base_name}" for info in files if info.base_name.endswith(suffix))

@@ -19,9 +19,9 @@ from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.lance.checkpoint_files import (
     CheckpointValues,
     list_checkpoints,
+    read_finished,
     remove_file,
     remove_folder,
-    take_finished,
     write_checkpoint,
 )
 from tidemill.lance.column_files import get_fragment
@@ -61,7 +61,9 @@ class LanceCheckpoints:
 
     def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
         dataset = self._data.open(table, version)
-        values = _as_one(LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table())
+        values = _as_single_array(
+            LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table()
+        )
         fragment = get_fragment(dataset, file.fragment_id)
         rows = fragment.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
         row_ids = rows["_rowid"].to_numpy()
@@ -90,13 +92,13 @@ class LanceCheckpoints:
 
     def _salvage(self, location: str, table: Table) -> None:
         """Takes the values out of column files that were finished and never published."""
-        for path, version, files in take_finished(location):
+        for path, version, files in read_finished(location):
             for file in files:
                 self.keep(location, table, version, file)
             remove_file(path)
 
 
-def _as_one(columns: pa.Table) -> pa.Array:
+def _as_single_array(columns: pa.Table) -> pa.Array:
     """The column, or several as the fields of one: a checkpoint has one value per row."""
     arrays = [column.combine_chunks() for column in columns.columns]
     return arrays[0] if len(arrays) == 1 else pa.StructArray.from_arrays(arrays, names=columns.column_names)

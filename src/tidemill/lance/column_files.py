@@ -46,8 +46,8 @@ class ColumnFileWriter:
         if span != len(offsets):
             indices = np.full(span, -1, dtype=np.int64)
             indices[offsets - self._next] = np.arange(len(offsets))
-            places = pa.array(indices, mask=indices < 0)
-            columns = [values.take(places) for values in columns]
+            positions = pa.array(indices, mask=indices < 0)
+            columns = [values.take(positions) for values in columns]
         self._write(columns)
         self._next = int(offsets[-1]) + 1
 

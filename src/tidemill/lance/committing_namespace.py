@@ -29,8 +29,8 @@ from tidemill.errors import TidemillError
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
     """A manifest that somebody put into the table's directory may lead anywhere, and we would go there."""
     for base in dataset.base_paths().values():
-        place = settled_location(base.path, "")
-        if place != table.location and not is_below(place, f"{table.location}/tree"):
+        location = settled_location(base.path, "")
+        if location != table.location and not is_below(location, f"{table.location}/tree"):
             raise InvalidTableState(table.ident, f"reads from {base.path:.200}, which this table may not")
 
 
@@ -70,18 +70,18 @@ class CommittingNamespace(LanceNamespace):
         return DescribeTableResponse(location=self._table.data_location, managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
-        latest = self._versions.find_latest(self._asked(_fields(request)))
-        return ListTableVersionsResponse(versions=[] if latest is None else [_wire(latest)])
+        latest = self._versions.find_latest(self._requested_table(_fields(request)))
+        return ListTableVersionsResponse(versions=[] if latest is None else [_to_wire(latest)])
 
     def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
         fields = _fields(request)
-        table, number = self._asked(fields), fields.get("version")
+        table, number = self._requested_table(fields), fields.get("version")
         found = (
             self._versions.find_latest(table) if number is None else self._versions.find(table, int(number))
         )
         if found is None:
             raise TableVersionNotFoundError(f"there is no version {number}")
-        return DescribeTableVersionResponse(version=_wire(found))
+        return DescribeTableVersionResponse(version=_to_wire(found))
 
     def create_table_version(self, request: Any) -> CreateTableVersionResponse:
         fields = _fields(request)
@@ -94,22 +94,22 @@ class CommittingNamespace(LanceNamespace):
         )
         self.lost_race = False
         try:
-            version = self._versions.commit(self._asked(fields), entry, self._on_commit)
+            version = self._versions.commit(self._requested_table(fields), entry, self._on_commit)
         except TableVersionAlreadyExists as error:
             self.lost_race = True
             raise ConcurrentModificationError(str(error)) from error
         except TidemillError as error:
             self.failure = error
             raise
-        return CreateTableVersionResponse(version=_wire(version))
+        return CreateTableVersionResponse(version=_to_wire(version))
 
-    def _asked(self, fields: Mapping[str, Any]) -> Table:
+    def _requested_table(self, fields: Mapping[str, Any]) -> Table:
         """pylance names a branch when it leaves the one it has opened."""
         branch = fields.get("branch")
         return self._table if branch is None else self._table.on(str(branch))
 
 
-def _wire(version: TableVersion) -> WireVersion:
+def _to_wire(version: TableVersion) -> WireVersion:
     return WireVersion(
         version=version.version,
         manifest_path=version.manifest_path,

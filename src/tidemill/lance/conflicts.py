@@ -8,8 +8,8 @@ from typing import Final
 
 from tidemill.lance.datasets import is_retryable
 
-FIRST_PAUSE_SECONDS: Final = 0.005
-LONGEST_PAUSE_SECONDS: Final = 0.5
+FIRST_BACKOFF_SECONDS: Final = 0.005
+MAX_BACKOFF_SECONDS: Final = 0.5
 
 
 def is_conflict(error: Exception) -> bool:
@@ -17,6 +17,6 @@ def is_conflict(error: Exception) -> bool:
     return is_retryable(error) or "Commit conflict" in str(error)
 
 
-def pause(attempt: int) -> None:
+def backoff(attempt: int) -> None:
     """Longer from attempt to attempt, and never the same for two writers."""
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt)))
+    time.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)))

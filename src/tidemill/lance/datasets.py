@@ -18,11 +18,15 @@ from tidemill.errors import InvalidInput, Unavailable
 from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
 
 COMMIT_ATTEMPTS: Final = 20
-CONFLICTS: Final = ("Retryable commit conflict", "Too many concurrent writers", "Too much write contention")
+CONFLICT_MESSAGES: Final = (
+    "Retryable commit conflict",
+    "Too many concurrent writers",
+    "Too much write contention",
+)
 # What an expression makes of the rows shows only when it runs.
-USERS_FAULTS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
+CALLER_ERRORS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
 # A file that does not come, or not whole; what is at fault is neither the request nor the server.
-STORAGES_FAULTS: Final = ("Generic S3 error", "HTTP error: ")
+STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
 
 Written = TypeVar("Written")
 
@@ -33,13 +37,13 @@ class LanceTableData:
         self._session = lance.Session()  # type: ignore[attr-defined]  # missing in pylance's stubs
 
     def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        def first(tx: CatalogTransaction, version: int) -> None:
+        def only_first_version(tx: CatalogTransaction, version: int) -> None:
             # Lance would go on and write over what another creator has just made.
             if version != 1:
                 raise TableAlreadyExists(table.ident)
             on_commit(tx, version)
 
-        namespace = CommittingNamespace(self._versions, table, first)
+        namespace = CommittingNamespace(self._versions, table, only_first_version)
         with translated(table.ident, namespace):
             dataset = lance.write_dataset(
                 rows,
@@ -52,11 +56,11 @@ class LanceTableData:
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult:
         # Kept, because a conflict that Lance cannot settle means writing them again.
-        kept = rows.read_all()
+        buffered = rows.read_all()
 
         def write(namespace: CommittingNamespace) -> int:
             dataset = lance.write_dataset(
-                kept,
+                buffered,
                 namespace_client=namespace,
                 table_id=namespace.table_id,
                 mode=mode.value,
@@ -64,7 +68,7 @@ class LanceTableData:
             )
             return int(dataset.version)
 
-        return WriteResult(self.commit(table, write), kept.num_rows)
+        return WriteResult(self.commit(table, write), buffered.num_rows)
 
     def schema(self, table: Table, version: int | None) -> pa.Schema:
         return self.open(table, version).schema
@@ -98,8 +102,8 @@ class LanceTableData:
                 try:
                     return write(namespace)
                 except OSError as error:
-                    is_lost = namespace.lost_race or is_retryable(error)
-                    if namespace.failure is None and is_lost and attempt < attempts:
+                    is_conflict = namespace.lost_race or is_retryable(error)
+                    if namespace.failure is None and is_conflict and attempt < attempts:
                         continue
                     raise
         raise ConcurrentModification(f"{table.ident} changes too fast; try again")
@@ -115,7 +119,7 @@ class LanceTableData:
 
 def is_retryable(error: Exception) -> bool:
     """pylance says some conflicts by type and others only in words."""
-    return getattr(error, "retryable", False) is True or any(words in str(error) for words in CONFLICTS)
+    return getattr(error, "retryable", False) is True or any(text in str(error) for text in CONFLICT_MESSAGES)
 
 
 @contextmanager
@@ -128,7 +132,7 @@ def translated(
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
         if namespace is not None and namespace.failure is not None:
             raise namespace.failure from error
-        if any(words in str(error) for words in STORAGES_FAULTS):
+        if any(text in str(error) for text in STORAGE_ERRORS):
             raise Unavailable(f"The storage of {ident} does not answer: {_first_line(error)}") from error
         if is_retryable(error) or "Incompatible transaction" in str(error):
             raise ConcurrentModification(
@@ -139,7 +143,7 @@ def translated(
         if "schema" in _first_line(error).lower() and "No field named" not in str(error):
             raise InvalidTableSchema(ident, _first_line(error)) from error
         if isinstance(error, ValueError | pa.ArrowException) or any(
-            words in str(error) for words in USERS_FAULTS
+            text in str(error) for text in CALLER_ERRORS
         ):
             raise InvalidInput(field, _first_line(error)) from error
         raise

@@ -45,11 +45,11 @@ class LanceTableEdits:
         ):
             if condition is not None:
                 check_filter(condition, field)
-        kept = rows.read_all()
+        source = rows.read_all()
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
-            keys = [_key(table.ident, dataset.schema, kept.schema, path) for path in merge.on]
-            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(kept)
+            keys = [_key(table.ident, dataset.schema, source.schema, path) for path in merge.on]
+            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(source)
             return EditResult(
                 version=int(dataset.version),
                 inserted=counts["num_inserted_rows"],
@@ -57,7 +57,7 @@ class LanceTableEdits:
                 deleted=counts["num_deleted_rows"],
             )
 
-        return self._data.commit(table, _opened(edit), attempts=1)
+        return self._data.commit(table, _on_newest(edit), attempts=1)
 
     def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
         for path, expression in update.values.items():
@@ -67,27 +67,27 @@ class LanceTableEdits:
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
             values = column_values(table.ident, dataset.schema, update.values)
-            done = dataset.update(
+            result = dataset.update(
                 values,
                 where=update.predicate,
                 conflict_retries=CONFLICT_RETRIES,
                 retry_timeout=RETRY_TIMEOUT,
             )
-            return EditResult(int(dataset.version), updated=done["num_rows_updated"])
+            return EditResult(int(dataset.version), updated=result["num_rows_updated"])
 
-        return self._data.commit(table, _opened(edit), on_commit, field="updates", attempts=1)
+        return self._data.commit(table, _on_newest(edit), on_commit, field="updates", attempts=1)
 
     def delete(self, table: Table, predicate: str) -> EditResult:
         check_filter(predicate, "predicate")
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
-            done = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
-            return EditResult(int(dataset.version), deleted=done["num_deleted_rows"])
+            result = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
+            return EditResult(int(dataset.version), deleted=result["num_deleted_rows"])
 
-        return self._data.commit(table, _opened(edit), field="predicate", attempts=1)
+        return self._data.commit(table, _on_newest(edit), field="predicate", attempts=1)
 
 
-def _opened(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
+def _on_newest(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
     def write(namespace: CommittingNamespace) -> EditResult:
         return edit(namespace.open())
 
@@ -123,7 +123,7 @@ def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str
     changes: dict[str, Any] = {}
     for path, expression in values.items():
         names, _ = get_field(ident, schema, path, "updates")
-        _put(changes, names, expression, path)
+        _add_change(changes, names, expression, path)
     for path, expression in values.items():
         names, _ = get_field(ident, schema, path, "updates")
         _check_independent(path, expression, {name.lower() for name in changes if name != names[0]})
@@ -148,7 +148,7 @@ def _check_independent(path: str, expression: str, others: Set[str]) -> None:
             )
 
 
-def _put(changes: dict[str, Any], names: tuple[str, ...], expression: str, path: str) -> None:
+def _add_change(changes: dict[str, Any], names: tuple[str, ...], expression: str, path: str) -> None:
     for name in names[:-1]:
         changes = changes.setdefault(name, {})
         if not isinstance(changes, dict):

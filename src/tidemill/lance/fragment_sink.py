@@ -11,8 +11,8 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
 DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
-BATCHES_AHEAD: Final = 2
-LOOK_SECONDS: Final = 0.2
+QUEUE_SIZE: Final = 2
+POLL_SECONDS: Final = 0.2
 
 
 class Abandoned(Exception):
@@ -26,7 +26,7 @@ class FragmentSink:
         self._location = location
         self._schema = schema
         self._max_rows = max_rows or DEFAULT_ROWS_PER_FRAGMENT
-        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(BATCHES_AHEAD)
+        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(QUEUE_SIZE)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
         self._writing: Future[list[FragmentMetadata]] | None = None
         self.rows = 0
@@ -54,7 +54,7 @@ class FragmentSink:
     def _offer(self, item: pa.RecordBatch | Abandoned | None) -> None:
         while self._writing is not None:
             try:
-                self._queue.put(item, timeout=LOOK_SECONDS)
+                self._queue.put(item, timeout=POLL_SECONDS)
             except Full:
                 if self._writing.done():
                     self._raise_failure(item)

@@ -23,17 +23,19 @@ def index_partitions(ident: TableIdent, dataset: lance.LanceDataset, column: str
     """One for each partition that has rows; the rows that the index does not know yet are one more."""
     reader = VectorIndexReader(dataset, _index_of(ident, dataset, column))
     live = dataset.scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_numpy()
-    left = row_set(np.sort(live))
-    found: list[Partition] = []
+    unassigned = row_set(np.sort(live))
+    partitions: list[Partition] = []
     for number in range(reader.num_partitions()):
         ids = reader.read_partition(number)["_rowid"].to_numpy()
-        rows = row_set(np.sort(ids)) & left
-        left -= rows
+        rows = row_set(np.sort(ids)) & unassigned
+        unassigned -= rows
         if rows:
-            found.append(Partition(number, f"partition {number} of {column}", rows))
-    if left:
-        found.append(Partition(UNINDEXED, f"rows that the index of {column} does not know yet", left))
-    return found
+            partitions.append(Partition(number, f"partition {number} of {column}", rows))
+    if unassigned:
+        partitions.append(
+            Partition(UNINDEXED, f"rows that the index of {column} does not know yet", unassigned)
+        )
+    return partitions
 
 
 def _index_of(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> str:
@@ -43,5 +45,5 @@ def _index_of(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> st
     for index in indexes:
         if str(index["type"]).startswith("IVF"):
             return str(index["name"])
-    has = ", ".join(sorted(str(index["type"]) for index in indexes)) or "no index"
-    raise InvalidInput(FIELD, f"{column!r:.60} of {ident} has {has}; an IVF index is needed")
+    existing = ", ".join(sorted(str(index["type"]) for index in indexes)) or "no index"
+    raise InvalidInput(FIELD, f"{column!r:.60} of {ident} has {existing}; an IVF index is needed")

@@ -17,10 +17,10 @@ from tidemill.errors import InvalidInput
 
 DISTANCE_TYPES: Final = ("l2", "cosine", "dot", "hamming")
 QUANTIZER_BITS: Final = (4, 8)
-REHEARSED_ROWS: Final = 32
-REHEARSED_COLUMN: Final = "rehearsed"
+TRIAL_ROWS: Final = 32
+TRIAL_COLUMN: Final = "rehearsed"
 # Training the product quantizer takes time and hundreds of rows; its parameters are checked here instead.
-REHEARSED_AS: Final[Mapping[IndexType, IndexType]] = {
+TRIAL_TYPES: Final[Mapping[IndexType, IndexType]] = {
     IndexType.IVF_PQ: IndexType.IVF_FLAT,
     IndexType.IVF_HNSW_PQ: IndexType.IVF_HNSW_FLAT,
 }
@@ -31,7 +31,7 @@ def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
     """Builds the index on rows of the column's type in memory; raises what Lance raises when it cannot."""
     if definition.index_type.is_vector:
         _check_vector_parameters(definition, field)
-    index_type = REHEARSED_AS.get(definition.index_type, definition.index_type)
+    index_type = TRIAL_TYPES.get(definition.index_type, definition.index_type)
     parameters = {
         key: value
         for key, value in definition.parameters.items()
@@ -39,24 +39,24 @@ def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
     }
     if "num_partitions" in parameters:
         parameters["num_partitions"] = 1
-    small = replace(definition, column=REHEARSED_COLUMN, index_type=index_type, parameters=parameters)
-    column = pa.field(REHEARSED_COLUMN, field.type, metadata=field.metadata)
+    trial = replace(definition, column=TRIAL_COLUMN, index_type=index_type, parameters=parameters)
+    column = pa.field(TRIAL_COLUMN, field.type, metadata=field.metadata)
     rows = pa.table([_values(column.type)], schema=pa.schema([column]))
-    create_index(lance.write_dataset(rows, f"memory://{uuid4()}"), small, column, None)
+    create_index(lance.write_dataset(rows, f"memory://{uuid4()}"), trial, column, None)
 
 
 def create_index(
     dataset: lance.LanceDataset,
     definition: IndexDefinition,
     field: pa.Field,
-    tell: Callable[[IndexProgress], None] | None,
+    on_progress: Callable[[IndexProgress], None] | None,
 ) -> None:
     """Builds and commits; the definition's column has to be a canonical path to the field."""
     options: dict[str, Any] = {
         PYLANCE_NAMES.get(key, key): value for key, value in definition.parameters.items()
     }
-    if tell is not None:
-        options["progress_callback"] = tell
+    if on_progress is not None:
+        options["progress_callback"] = on_progress
     if not definition.index_type.is_vector:
         dataset.create_scalar_index(
             definition.column,
@@ -66,7 +66,7 @@ def create_index(
             **options,
         )
         return
-    if definition.index_type in REHEARSED_AS:
+    if definition.index_type in TRIAL_TYPES:
         options.setdefault("num_sub_vectors", _default_sub_vectors(dimension_of(field)))
     dataset.create_index(
         definition.column,
@@ -81,7 +81,7 @@ def needed_rows(definition: IndexDefinition) -> int:
     """How many rows have to have a value before the index can be trained."""
     if not definition.index_type.is_vector:
         return 0
-    if definition.index_type in REHEARSED_AS:
+    if definition.index_type in TRIAL_TYPES:
         return 1 << int(definition.parameters.get("num_bits", 8))
     return 1
 
@@ -101,18 +101,18 @@ def dimension_of(field: pa.Field) -> int:
 
 
 def _check_vector_parameters(definition: IndexDefinition, field: pa.Field) -> None:
-    given = definition.parameters
-    dimension, parts = dimension_of(field), given.get("num_sub_vectors")
-    if parts is not None and dimension % parts:
+    parameters = definition.parameters
+    dimension, sub_vectors = dimension_of(field), parameters.get("num_sub_vectors")
+    if sub_vectors is not None and dimension % sub_vectors:
         raise InvalidInput(
-            "num_sub_vectors", f"{parts} does not divide {dimension}, the dimension of the vectors"
+            "num_sub_vectors", f"{sub_vectors} does not divide {dimension}, the dimension of the vectors"
         )
-    if given.get("distance_type", "l2") not in DISTANCE_TYPES:
+    if parameters.get("distance_type", "l2") not in DISTANCE_TYPES:
         raise InvalidInput(
-            "distance_type", f"{given['distance_type']!r:.60} is none of {', '.join(DISTANCE_TYPES)}"
+            "distance_type", f"{parameters['distance_type']!r:.60} is none of {', '.join(DISTANCE_TYPES)}"
         )
-    if definition.index_type in REHEARSED_AS and given.get("num_bits", 8) not in QUANTIZER_BITS:
-        raise InvalidInput("num_bits", f"{given['num_bits']} is not 4 or 8, which the quantizer can do")
+    if definition.index_type in TRIAL_TYPES and parameters.get("num_bits", 8) not in QUANTIZER_BITS:
+        raise InvalidInput("num_bits", f"{parameters['num_bits']} is not 4 or 8, which the quantizer can do")
 
 
 def _default_sub_vectors(dimension: int) -> int:
@@ -128,10 +128,10 @@ def _values(data_type: pa.DataType) -> pa.Array:
     inner = data_type.value_type if pa.types.is_list(data_type) else data_type
     if not pa.types.is_fixed_size_list(inner):
         return pa.nulls(1, data_type)
-    count = REHEARSED_ROWS * inner.list_size
+    count = TRIAL_ROWS * inner.list_size
     numbers = pa.array(np.arange(count) * 7919 % 251, pa.int64()).cast(inner.value_type)
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=inner)
     if inner is data_type:
         return vectors
-    offsets = pa.array(range(REHEARSED_ROWS + 1), pa.int32())
+    offsets = pa.array(range(TRIAL_ROWS + 1), pa.int32())
     return pa.ListArray.from_arrays(offsets, vectors, type=data_type)

@@ -43,9 +43,9 @@ def _column_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
 
 def _array_hashes(array: pa.Array) -> Hashes:
     if isinstance(array, pa.DictionaryArray):
-        found = _array_hashes(array.dictionary)
-        places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return _with_nulls(found[places] if len(found) else np.zeros(len(array), np.uint64), array.indices)
+        hashes = _array_hashes(array.dictionary)
+        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return _with_nulls(hashes[indices] if len(hashes) else np.zeros(len(array), np.uint64), array.indices)
     return _with_nulls(_value_hashes(array), array)
 
 
@@ -85,10 +85,10 @@ def _bytes_hashes(array: pa.LargeBinaryArray) -> Hashes:
     starts = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
     content = np.frombuffer(data, dtype=np.uint8)[starts[0] : starts[-1]]
     bounds = starts - starts[0]
-    places = np.arange(len(content)) - np.repeat(bounds[:-1], np.diff(bounds))
-    powers = np.multiply.accumulate(np.full(int(places.max(initial=0)) + 1, BYTE_FACTOR))
+    positions = np.arange(len(content)) - np.repeat(bounds[:-1], np.diff(bounds))
+    powers = np.multiply.accumulate(np.full(int(positions.max(initial=0)) + 1, BYTE_FACTOR))
     sums = np.zeros(len(content) + 1, dtype=np.uint64)
-    np.cumsum(powers[places] * (content.astype(np.uint64) + np.uint64(1)), out=sums[1:])
+    np.cumsum(powers[positions] * (content.astype(np.uint64) + np.uint64(1)), out=sums[1:])
     return _mixed((sums[bounds[1:]] - sums[bounds[:-1]]) ^ lengths.view(np.uint64))
 
 

@@ -20,8 +20,8 @@ MAX_WIRE_FIELDS: Final = 5_000_000
 MAX_PATH_BYTES: Final = 4096
 MAX_INTEGER: Final = 2**64 - 1
 MAX_VARINT_BYTES: Final = 10
-ONE_MORE: Final = 0x80
-SMALLEST_KEY: Final = 8
+CONTINUATION_BIT: Final = 0x80
+MIN_FIELD_KEY: Final = 8
 MAIN: Final = "main"
 FRAGMENT_REUSE: Final = b"fragmentreuseindexdetails"
 # A scheme would be taken for another store, a drive letter for another disk.
@@ -151,8 +151,10 @@ def read_manifest(data: bytes) -> Manifest:
 def _identity_problem(manifest: Manifest, version: int, branch: str) -> str | None:
     if manifest.version != version:
         return f"is a manifest of version {manifest.version}, not of version {version}"
-    of = MAIN if manifest.branch is None else manifest.branch
-    return None if of == branch else f"is a manifest of branch {of!r:.80}, not of branch {branch!r:.80}"
+    actual = MAIN if manifest.branch is None else manifest.branch
+    return (
+        None if actual == branch else f"is a manifest of branch {actual!r:.80}, not of branch {branch!r:.80}"
+    )
 
 
 def _feature_problem(manifest: Manifest) -> str | None:
@@ -195,7 +197,7 @@ class _ManifestReader:
 
     def read(self, message: bytes) -> Manifest:
         for number, value in self._fields(message):
-            self._take(number, value)
+            self._read_field(number, value)
         index_section = self._numbers.get(ManifestField.INDEX_SECTION)
         if index_section is not None:
             self._read_indices(_message_at(self._content, index_section))
@@ -212,7 +214,7 @@ class _ManifestReader:
             has_overlays=self._has_overlays,
         )
 
-    def _take(self, number: int, value: WireValue) -> None:
+    def _read_field(self, number: int, value: WireValue) -> None:
         match number:
             case ManifestField.FRAGMENTS:
                 self._read_fragment(_bytes(value))
@@ -297,7 +299,7 @@ class _ManifestReader:
                 raise DamagedManifest(f"it has more than {MAX_WIRE_FIELDS:,} fields")
             key, position = _varint(message, position)
             wire_type = key & 7
-            if key < SMALLEST_KEY:
+            if key < MIN_FIELD_KEY:
                 raise DamagedManifest("a field has the number 0")
             if wire_type == 0:
                 value, position = _varint(message, position)
@@ -334,16 +336,16 @@ def _length(message: bytes, position: int, wire_type: int) -> tuple[int, int]:
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     # Nearly all have one byte, and a large table has millions of them.
-    if position < len(message) and message[position] < ONE_MORE:
+    if position < len(message) and message[position] < CONTINUATION_BIT:
         return message[position], position + 1
     result = shift = 0
     for byte in message[position : position + MAX_VARINT_BYTES]:
         position += 1
         result |= (byte & 0x7F) << shift
         shift += 7
-        if byte < ONE_MORE and result <= MAX_INTEGER:
+        if byte < CONTINUATION_BIT and result <= MAX_INTEGER:
             return result, position
-        if byte < ONE_MORE:
+        if byte < CONTINUATION_BIT:
             break
     raise DamagedManifest("a number is cut off or too large")
 

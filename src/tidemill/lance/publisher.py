@@ -20,7 +20,7 @@ from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import pause
+from tidemill.lance.conflicts import backoff
 from tidemill.lance.datasets import LanceTableData, is_retryable, translated
 from tidemill.lance.row_ids import with_deletions
 
@@ -49,16 +49,19 @@ class LancePublisher:
             for column in columns:
                 if column not in dataset.schema.names:
                     raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
-            kept, orphans = _fitting(dataset, columns, files)
-            if not kept:
+            fitting, orphans = _split_by_fit(dataset, columns, files)
+            if not fitting:
                 return Published(None, (), orphans)
             operation = LanceOperation.DataReplacement(
-                [LanceOperation.DataReplacementGroup(f.fragment_id, DataFile(**f.description)) for f in kept]
+                [
+                    LanceOperation.DataReplacementGroup(f.fragment_id, DataFile(**f.description))
+                    for f in fitting
+                ]
             )
-            version = self._try(table, dataset, operation, on_commit(kept))
+            version = self._try_commit(table, dataset, operation, on_commit(fitting))
             if version is not None:
-                return Published(version, kept, orphans)
-            pause(attempt)
+                return Published(version, fitting, orphans)
+            backoff(attempt)
         raise _too_busy(table)
 
     def update_view(
@@ -68,17 +71,17 @@ class LancePublisher:
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(view, None)
             _check_untouched(view, dataset, base, written)
-            updated, gone = _without(dataset, view.data_location, removed)
+            updated, emptied = _remove_rows(dataset, view.data_location, removed)
             operation = LanceOperation.Update(
-                removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new
+                removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=new
             )
-            version = self._try(view, dataset, operation, on_commit)
+            version = self._try_commit(view, dataset, operation, on_commit)
             if version is not None:
                 return version
-            pause(attempt)
+            backoff(attempt)
         raise _too_busy(view)
 
-    def _try(
+    def _try_commit(
         self,
         table: Table,
         dataset: LanceDataset,
@@ -105,25 +108,25 @@ class LancePublisher:
         return int(committed.version)
 
 
-def _fitting(
+def _split_by_fit(
     dataset: LanceDataset, columns: Sequence[str], files: Sequence[ColumnFile]
 ) -> tuple[tuple[ColumnFile, ...], tuple[ColumnFile, ...]]:
     """The files that fit their fragment with the rows they serve, and those (or their rows) that do not."""
     fields = field_ids(dataset, columns)
     every = field_ids(dataset, dataset.schema.names)
     present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    kept: list[ColumnFile] = []
+    fitting: list[ColumnFile] = []
     orphans: list[ColumnFile] = []
     for file in files:
         fragment = present.get(file.fragment_id)
         rows = BitMap64()
         if fragment is not None and _fits(file, fragment, fields, every):
-            rows = _rows_there(dataset, file, fragment)
+            rows = _rows_still_in(dataset, file, fragment)
         if rows:
-            kept.append(file if rows == file.rows else replace(file, rows=rows))
+            fitting.append(file if rows == file.rows else replace(file, rows=rows))
         if rows != file.rows:
             orphans.append(replace(file, rows=file.rows - rows))
-    return tuple(kept), tuple(orphans)
+    return tuple(fitting), tuple(orphans)
 
 
 def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], every: frozenset[int]) -> bool:
@@ -139,7 +142,7 @@ def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], eve
     )
 
 
-def _rows_there(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
+def _rows_still_in(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
     """The file's rows that have not left the fragment: an update moves a row and leaves a deletion behind."""
     if fragment.physical_rows - fragment.num_deletions == file.live_rows:
         return file.rows
@@ -162,29 +165,29 @@ def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: Wri
         raise ViewRowsChanged(view.ident)
 
 
-def _without(
+def _remove_rows(
     dataset: LanceDataset, location: str, removed: BitMap64
 ) -> tuple[list[FragmentMetadata], list[int]]:
     """The fragments that lose rows, and those that lose all of them."""
     updated: list[FragmentMetadata] = []
-    gone: list[int] = []
+    emptied: list[int] = []
     if not removed:
-        return updated, gone
+        return updated, emptied
     rows = dataset.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
     is_removed = key_mask(rows["_rowid"].to_numpy(), removed)
     addresses = rows["_rowaddr"].to_numpy()
-    hit = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
+    affected = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
     for fragment in dataset.get_fragments():
-        if fragment.fragment_id not in hit:
+        if fragment.fragment_id not in affected:
             continue
         is_here = addresses >> FRAGMENT_SHIFT == fragment.fragment_id
-        left = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
-        if not len(left):
-            gone.append(fragment.fragment_id)
+        remaining = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
+        if not len(remaining):
+            emptied.append(fragment.fragment_id)
             continue
-        deleted = BitMap(range(fragment.physical_rows)) - BitMap(left)
+        deleted = BitMap(range(fragment.physical_rows)) - BitMap(remaining)
         updated.append(with_deletions(fragment.metadata, location, dataset.version, deleted))
-    return updated, gone
+    return updated, emptied
 
 
 def _too_busy(table: Table) -> ConcurrentModification:

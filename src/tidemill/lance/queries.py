@@ -172,12 +172,12 @@ class _Scan:
         rows = max(self._dataset.count_rows(), 1)
         limit = DEFAULT_NEIGHBOURS if self._query.limit is None else self._query.limit
         # Nothing is gained by asking for more than there is, and Lance would set memory aside for it.
-        wanted = min(max(limit + (self._query.offset or 0), 1), rows)
+        neighbours = min(max(limit + (self._query.offset or 0), 1), rows)
         options = {
             "metric": search.distance_type,
             "minimum_nprobes": search.minimum_probes,
             "maximum_nprobes": search.maximum_probes,
-            "refine_factor": _bounded(search.refine_factor, math.ceil(rows / wanted)),
+            "refine_factor": _bounded(search.refine_factor, math.ceil(rows / neighbours)),
             "ef": _bounded(search.candidates, rows),
             "approx_mode": search.approximation,
             "distance_range": _range(search),
@@ -185,7 +185,7 @@ class _Scan:
         return {
             "column": column,
             "q": vectors if len(vectors) > 1 else vectors[0],
-            "k": wanted,
+            "k": neighbours,
             "use_index": search.uses_index,
             **{key: value for key, value in options.items() if value is not None},
         }
@@ -197,8 +197,8 @@ class _Scan:
             raise InvalidInput("k", "has to be at least 1 with several query vectors")
 
 
-def _bounded(value: int | None, most: int) -> int | None:
-    return None if value is None else min(value, most)
+def _bounded(value: int | None, maximum: int) -> int | None:
+    return None if value is None else min(value, maximum)
 
 
 def _range(search: VectorSearch) -> tuple[float | None, float | None] | None:

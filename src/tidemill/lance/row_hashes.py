@@ -14,7 +14,7 @@ from tidemill.lance.key_hashes import NULL_HASH, SEED, Hashes, key_array
 from tidemill.lance.value_comparison import BITS
 
 FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
-PLACE_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
+POSITION_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
 SHIFT: Final = np.uint64(31)
 
 
@@ -53,10 +53,10 @@ def _list_hashes(array: pa.Array) -> Hashes:
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = _hashes(array.flatten())
     ends = np.cumsum(lengths)
-    places = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
-    powers = np.multiply.accumulate(np.full(int(places.max(initial=0)) + 1, PLACE_FACTOR))
+    positions = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
+    powers = np.multiply.accumulate(np.full(int(positions.max(initial=0)) + 1, POSITION_FACTOR))
     sums = np.zeros(len(values) + 1, dtype=np.uint64)
-    np.cumsum(powers[places] * values, out=sums[1:])
+    np.cumsum(powers[positions] * values, out=sums[1:])
     found: Hashes = (sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64)
     return found
 

@@ -16,7 +16,7 @@ from tidemill.lance.value_comparison import same_values
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-NONE: Final = -1
+NO_MATCH: Final = -1
 
 
 @dataclass(frozen=True)
@@ -27,29 +27,29 @@ class Match:
     is_same: Mask
 
 
-def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, place: str | None) -> Match:
+def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str | None) -> Match:
     """Pairs the rows of two batches that have the same key.
 
     First those at the same place with the same content, then those with the same content elsewhere; of what
     is left, those at the same place, or the only ones of their key.
     """
-    match = Match(np.full(len(new), NONE), np.zeros(len(new), dtype=np.bool_))
+    match = Match(np.full(len(new), NO_MATCH), np.zeros(len(new), dtype=np.bool_))
     if not len(new) or not len(old):
         return match
-    content = [name for name in new.schema.names if name not in (key, place)]
-    groups = _grouped(_numbers(new, key), _numbers(old, key))
+    content = [name for name in new.schema.names if name not in (key, position)]
+    groups = _group_numbers(_numbers(new, key), _numbers(old, key))
     aligned: Numbers | None = None
-    if place is not None:
-        aligned = _aligned(*_grouped(*groups, _numbers(new, place), _numbers(old, place)))
+    if position is not None:
+        aligned = _aligned(*_group_numbers(*groups, _numbers(new, position), _numbers(old, position)))
         _accept(match, new, old, np.arange(len(new)), aligned, content, is_same=True)
-    left = _left_over(groups, match)
-    if place is None:
-        left = _without_only_ones(groups, *left)
-    _match_content(match, new, old, groups, left, content, is_same=place is None)
+    unmatched = _unmatched(groups, match)
+    if position is None:
+        unmatched = _without_single_rows(groups, *unmatched)
+    _match_content(match, new, old, groups, unmatched, content, is_same=position is None)
     _match_rest(match, groups, aligned)
-    if place is None:
-        paired = np.flatnonzero((match.old != NONE) & ~match.is_same)
-        match.is_same[paired] = same_rows(new, old, paired, match.old[paired], content)
+    if position is None:
+        pairs = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
+        match.is_same[pairs] = same_rows(new, old, pairs, match.old[pairs], content)
     return match
 
 
@@ -67,21 +67,27 @@ def _match_content(
     new: pa.RecordBatch,
     old: pa.RecordBatch,
     groups: tuple[Numbers, Numbers],
-    left: tuple[Numbers, Numbers],
+    unmatched: tuple[Numbers, Numbers],
     columns: Sequence[str],
     *,
     is_same: bool,
 ) -> None:
     """Rows of one key with the same content, the first with the first and so on."""
-    new_left, old_left = left
-    if not len(new_left) or not len(old_left):
+    new_unmatched, old_unmatched = unmatched
+    if not len(new_unmatched) or not len(old_unmatched):
         return
-    new_hashes = row_hashes(_rows(new, new_left), columns).view(np.int64)
-    old_hashes = row_hashes(_rows(old, old_left), columns).view(np.int64)
-    alike = _grouped(groups[0][new_left], groups[1][old_left], new_hashes, old_hashes)
-    found = _aligned(*_grouped(*alike, numbered(alike[0]), numbered(alike[1])))
-    is_found = found != NONE
-    _accept(match, new, old, new_left[is_found], old_left[found[is_found]], columns, is_same=is_same)
+    new_hashes = row_hashes(_rows(new, new_unmatched), columns).view(np.int64)
+    old_hashes = row_hashes(_rows(old, old_unmatched), columns).view(np.int64)
+    groups_by_content = _group_numbers(
+        groups[0][new_unmatched], groups[1][old_unmatched], new_hashes, old_hashes
+    )
+    found = _aligned(
+        *_group_numbers(*groups_by_content, numbered(groups_by_content[0]), numbered(groups_by_content[1]))
+    )
+    is_found = found != NO_MATCH
+    _accept(
+        match, new, old, new_unmatched[is_found], old_unmatched[found[is_found]], columns, is_same=is_same
+    )
 
 
 def _accept(
@@ -95,7 +101,7 @@ def _accept(
     is_same: bool,
 ) -> None:
     """Notes those of the pairs that hold the same values."""
-    is_pair = old_rows != NONE
+    is_pair = old_rows != NO_MATCH
     new_rows, old_rows = new_rows[is_pair], old_rows[is_pair]
     equal = same_rows(new, old, new_rows, old_rows, columns)
     match.old[new_rows[equal]] = old_rows[equal]
@@ -103,20 +109,20 @@ def _accept(
 
 
 def _match_rest(match: Match, groups: tuple[Numbers, Numbers], aligned: Numbers | None) -> None:
-    new_left, old_left = _left_over(groups, match)
-    if not len(new_left):
+    new_unmatched, old_unmatched = _unmatched(groups, match)
+    if not len(new_unmatched):
         return
     if aligned is not None:
         is_free = np.zeros(len(groups[1]), dtype=np.bool_)
-        is_free[old_left] = True
-        candidates = aligned[new_left]
-        is_fit = (candidates != NONE) & is_free[candidates]
-        match.old[new_left[is_fit]] = candidates[is_fit]
+        is_free[old_unmatched] = True
+        candidates = aligned[new_unmatched]
+        is_usable = (candidates != NO_MATCH) & is_free[candidates]
+        match.old[new_unmatched[is_usable]] = candidates[is_usable]
         return
-    new_only, old_only = _only_ones(groups, new_left, old_left)
-    order = np.argsort(groups[1][old_only], kind="stable")
-    spots = np.searchsorted(groups[1][old_only], groups[0][new_only], sorter=order)
-    match.old[new_only] = old_only[order[spots]]
+    new_single, old_single = _single_rows(groups, new_unmatched, old_unmatched)
+    order = np.argsort(groups[1][old_single], kind="stable")
+    slots = np.searchsorted(groups[1][old_single], groups[0][new_single], sorter=order)
+    match.old[new_single] = old_single[order[slots]]
 
 
 def same_rows(
@@ -129,7 +135,7 @@ def same_rows(
     return is_same
 
 
-def _grouped(
+def _group_numbers(
     new: Numbers, old: Numbers, new_more: Numbers | None = None, old_more: Numbers | None = None
 ) -> tuple[Numbers, Numbers]:
     """Small numbers, the same for the same values on both sides; two values together count as one."""
@@ -143,48 +149,50 @@ def _grouped(
 
 def _aligned(new: Numbers, old: Numbers) -> Numbers:
     """For each new row the (only) old one with the same number, or -1."""
-    places = np.full(int(max(new.max(initial=0), old.max(initial=0))) + 1, NONE)
+    first_rows = np.full(int(max(new.max(initial=0), old.max(initial=0))) + 1, NO_MATCH)
     # The first one counts.
-    places[old[::-1]] = np.arange(len(old))[::-1]
-    found: Numbers = places[new]
-    return found
+    first_rows[old[::-1]] = np.arange(len(old))[::-1]
+    aligned: Numbers = first_rows[new]
+    return aligned
 
 
-def _left_over(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
+def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
     """The rows without a counterpart, of the keys that have some on both sides."""
     is_free = np.ones(len(groups[1]), dtype=np.bool_)
-    is_free[match.old[match.old != NONE]] = False
-    new_left, old_left = np.flatnonzero(match.old == NONE), np.flatnonzero(is_free)
-    new_counts, old_counts = _counts(groups, new_left, old_left)
+    is_free[match.old[match.old != NO_MATCH]] = False
+    new_unmatched, old_unmatched = np.flatnonzero(match.old == NO_MATCH), np.flatnonzero(is_free)
+    new_counts, old_counts = _counts(groups, new_unmatched, old_unmatched)
     has_both = (new_counts > 0) & (old_counts > 0)
-    return new_left[has_both[groups[0][new_left]]], old_left[has_both[groups[1][old_left]]]
+    new_candidates = new_unmatched[has_both[groups[0][new_unmatched]]]
+    old_candidates = old_unmatched[has_both[groups[1][old_unmatched]]]
+    return new_candidates, old_candidates
 
 
-def _only_ones(
-    groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers
+def _single_rows(
+    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Those that are the only ones of their key, on both sides."""
-    new_counts, old_counts = _counts(groups, new_left, old_left)
+    new_counts, old_counts = _counts(groups, new_rows, old_rows)
     is_single = (new_counts == 1) & (old_counts == 1)
-    return new_left[is_single[groups[0][new_left]]], old_left[is_single[groups[1][old_left]]]
+    return new_rows[is_single[groups[0][new_rows]]], old_rows[is_single[groups[1][old_rows]]]
 
 
-def _without_only_ones(
-    groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers
+def _without_single_rows(
+    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Where there is one on each side they are the same row anyway, whatever they hold."""
-    new_only, old_only = _only_ones(groups, new_left, old_left)
+    new_single, old_single = _single_rows(groups, new_rows, old_rows)
     return (
-        np.setdiff1d(new_left, new_only, assume_unique=True),
-        np.setdiff1d(old_left, old_only, assume_unique=True),
+        np.setdiff1d(new_rows, new_single, assume_unique=True),
+        np.setdiff1d(old_rows, old_single, assume_unique=True),
     )
 
 
-def _counts(groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers) -> tuple[Numbers, Numbers]:
+def _counts(groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers) -> tuple[Numbers, Numbers]:
     count = int(max(groups[0].max(initial=0), groups[1].max(initial=0))) + 1
     return (
-        np.bincount(groups[0][new_left], minlength=count),
-        np.bincount(groups[1][old_left], minlength=count),
+        np.bincount(groups[0][new_rows], minlength=count),
+        np.bincount(groups[1][old_rows], minlength=count),
     )
 
 

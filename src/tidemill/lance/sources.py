@@ -113,7 +113,7 @@ class LanceSourceTables:
         ]
 
     def index_partitions(self, table: Table, version: int, column: str) -> Sequence[Partition]:
-        return index_partitions(table.ident, self._old(table, version), column)
+        return index_partitions(table.ident, self._open_old(table, version), column)
 
     def key_hashes(self, table: Table, version: int, rows: BitMap64, columns: Sequence[str]) -> BitMap64:
         ids = np.array(rows.to_array(), dtype=np.uint64)
@@ -121,7 +121,7 @@ class LanceSourceTables:
             return BitMap64()
         wanted = {f"c{number}": quoted(name) for number, name in enumerate(columns)}
         try:
-            found = self._old(table, version)._take_rows(ids, columns=wanted)
+            found = self._open_old(table, version)._take_rows(ids, columns=wanted)
         except (OSError, ValueError) as error:
             raise VersionGone(table.ident, version) from error
         return row_set(np.unique(key_array(list(found.columns))))
@@ -135,11 +135,11 @@ class LanceSourceTables:
         if wanted is not None:
             is_wanted = key_mask(keys, wanted)
             rows, row_ids, keys = rows.filter(pa.array(is_wanted)), row_ids[is_wanted], keys[is_wanted]
-        places = rows[columns[1]].to_numpy() if len(columns) > 1 else row_ids
-        order = np.lexsort((places, keys))
+        positions = rows[columns[1]].to_numpy() if len(columns) > 1 else row_ids
+        order = np.lexsort((positions, keys))
         return KeyedRows(row_ids[order], keys[order])
 
-    def _old(self, table: Table, version: int) -> lance.LanceDataset:
+    def _open_old(self, table: Table, version: int) -> lance.LanceDataset:
         """The table at a version that may have been cleaned up."""
         try:
             return self._data.open(table, version)

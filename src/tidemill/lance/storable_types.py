@@ -77,16 +77,16 @@ def _faults(data_type: pa.DataType) -> Iterator[str]:
         yield from _dictionary_faults(data_type)
     elif pa.types.is_fixed_size_list(data_type):
         yield from _vector_faults(data_type)
-    elif _is(data_type, LISTS) or pa.types.is_struct(data_type):
+    elif _matches_any(data_type, LISTS) or pa.types.is_struct(data_type):
         yield from _nested_faults(data_type)
-    elif not _is(data_type, FLAT + LONG):
-        yield f"it has no {data_type}{_instead(data_type)}"
+    elif not _matches_any(data_type, FLAT + LONG):
+        yield f"it has no {data_type}{_suggestion(data_type)}"
 
 
 def _dictionary_faults(data_type: pa.DictionaryType) -> Iterator[str]:
     if data_type.ordered:
         yield "it forgets that a dictionary is ordered; use one that is not"
-    if not _is(data_type.value_type, IN_DICTIONARIES):
+    if not _matches_any(data_type.value_type, IN_DICTIONARIES):
         yield f"it has no dictionaries of {data_type.value_type}; use {data_type.value_type} itself"
 
 
@@ -111,7 +111,7 @@ def _vector_faults(data_type: pa.FixedSizeListType) -> Iterator[str]:
         yield from _vector_faults(value)
     elif pa.types.is_struct(value):
         yield "it cannot read vectors of structs beside other columns; use a list of them"
-    elif not isinstance(value, BFloat16Type) and not _is(value, FLAT):
+    elif not isinstance(value, BFloat16Type) and not _matches_any(value, FLAT):
         yield f"it has no vectors of {value}; use a list of them"
     elif pa.types.is_fixed_size_binary(value) and not value.byte_width:
         yield "it has no vectors of values without bytes"
@@ -122,7 +122,7 @@ def _map_faults(data_type: pa.DataType, version: str) -> Iterator[str]:
         yield f"the table has files of version {version}, and these have no maps"
 
 
-def _is(data_type: pa.DataType, tests: Sequence[Test]) -> bool:
+def _matches_any(data_type: pa.DataType, tests: Sequence[Test]) -> bool:
     return any(test(data_type) for test in tests)
 
 
@@ -138,7 +138,7 @@ def _inside(data_type: pa.DataType) -> Iterator[pa.DataType]:
         yield from _inside(field.type)
 
 
-def _instead(data_type: pa.DataType) -> str:
+def _suggestion(data_type: pa.DataType) -> str:
     """What holds the same values."""
     if pa.types.is_string_view(data_type):
         return "; use string"

@@ -45,11 +45,11 @@ class LanceCommitHistory:
 
 
 def _transaction(table: Table, version: int, found: LanceTransaction | None) -> Transaction:
-    place = f"{table.table_id}/{table.branch}"
+    prefix = f"{table.table_id}/{table.branch}"
     if found is None:
-        own = {"version": str(version), "branch": table.branch}
-        return Transaction(f"{place}/{version}", table.ident, TransactionStatus.SUCCEEDED, own)
-    own = {
+        properties = {"version": str(version), "branch": table.branch}
+        return Transaction(f"{prefix}/{version}", table.ident, TransactionStatus.SUCCEEDED, properties)
+    properties = {
         **(found.transaction_properties or {}),
         "version": str(version),
         "branch": table.branch,
@@ -57,4 +57,4 @@ def _transaction(table: Table, version: int, found: LanceTransaction | None) -> 
         "operation": type(found.operation).__name__,
         "read_version": str(found.read_version),
     }
-    return Transaction(f"{place}/{found.uuid}", table.ident, TransactionStatus.SUCCEEDED, own)
+    return Transaction(f"{prefix}/{found.uuid}", table.ident, TransactionStatus.SUCCEEDED, properties)

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import quoted
 
-ROWS_AT_ONCE: Final = 65536
+BATCH_ROWS: Final = 65536
 ROW_ID: Final = "_rowid"
 # Compared by their bits: a NaN is the same as another one.
 BITS: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
@@ -27,8 +27,8 @@ def rows_that_differ(
     """Those of the rows whose values in the columns are not the same at both versions."""
     ids = np.array(rows.to_array(), dtype=np.uint64)
     differing = [
-        _differing(before, after, ids[start : start + ROWS_AT_ONCE], columns)
-        for start in range(0, len(ids), ROWS_AT_ONCE)
+        _differing(before, after, ids[start : start + BATCH_ROWS], columns)
+        for start in range(0, len(ids), BATCH_ROWS)
     ]
     return row_set(np.concatenate(differing)) if differing else BitMap64()
 
@@ -75,16 +75,16 @@ def _equal(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
 def _by_halves(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
     """Arrow compares nested values only as whole arrays: those that differ are parted and compared again."""
     is_same = np.ones(len(first), dtype=np.bool_)
-    waiting = [(0, len(first))]
-    while waiting:
-        start, count = waiting.pop()
+    ranges = [(0, len(first))]
+    while ranges:
+        start, count = ranges.pop()
         if first.slice(start, count).equals(second.slice(start, count)):
             continue
         if count == 1:
             is_same[start] = False
             continue
         half = count // 2
-        waiting += [(start, half), (start + half, count - half)]
+        ranges += [(start, half), (start + half, count - half)]
     return is_same
 
 

@@ -20,7 +20,7 @@ from tidemill.jobs.model.stages import Difference, ViewTarget, WrittenRows
 from tidemill.lance.fragment_sink import FragmentSink
 from tidemill.lance.row_hashes import row_hashes
 from tidemill.lance.row_ids import with_row_ids
-from tidemill.lance.row_matching import NONE, Match, match_rows, numbered, same_rows
+from tidemill.lance.row_matching import NO_MATCH, Match, match_rows, numbered, same_rows
 
 EXAMPLES: Final = 10
 LONGEST_TEXT: Final = 200
@@ -64,7 +64,7 @@ class ViewWriter:
             return
         row_ids, old = self._existing.of(_keys(batch, self._target.key))
         match = match_rows(batch, old.select(batch.schema.names), self._target.key, self._target.place)
-        self._settle(batch, old, row_ids, match)
+        self._apply_match(batch, old, row_ids, match)
 
     def put_stream(self, key: int | None, batches: Iterable[pa.RecordBatch]) -> None:
         """The rows of one key (None: of the whole view), batch by batch; they are known by their content."""
@@ -90,12 +90,12 @@ class ViewWriter:
             different=self._different,
         )
 
-    def _settle(
+    def _apply_match(
         self, batch: pa.RecordBatch, old: pa.RecordBatch, row_ids: npt.NDArray[np.uint64], match: Match
     ) -> None:
         self._keep(row_ids[match.old[match.is_same]])
-        changed = np.flatnonzero((match.old != NONE) & ~match.is_same)
-        new = np.flatnonzero(match.old == NONE)
+        changed = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
+        new = np.flatnonzero(match.old == NO_MATCH)
         if len(changed):
             self._change(_taken(batch, changed), _taken(old, match.old[changed]), row_ids[match.old[changed]])
         if len(new):
@@ -110,7 +110,7 @@ class ViewWriter:
             return
         if self._target.is_dry:
             self._missing += len(batch)
-            self._note("missing", batch, None)
+            self._add_example("missing", batch, None)
             return
         self._new.put(batch)
 
@@ -118,15 +118,15 @@ class ViewWriter:
         self._moved.append(row_ids)
         if self._target.is_dry:
             self._different += len(batch)
-            self._note("different", batch, old)
+            self._add_example("different", batch, old)
             return
         self._changed_ids.append(row_ids)
         carried = [old.column(name) for name in self._target.carried]
         self._changed.put(pa.record_batch([*batch.columns, *carried], schema=self._full_schema()))
 
-    def _note(self, kind: str, batch: pa.RecordBatch, old: pa.RecordBatch | None) -> None:
-        for place in range(min(len(batch), EXAMPLES - len(self._examples))):
-            self._examples.append(difference(kind, self._target.key, batch, old, place))
+    def _add_example(self, kind: str, batch: pa.RecordBatch, old: pa.RecordBatch | None) -> None:
+        for position in range(min(len(batch), EXAMPLES - len(self._examples))):
+            self._examples.append(difference(kind, self._target.key, batch, old, position))
 
     def _sink(self, schema: pa.Schema) -> FragmentSink:
         sink = FragmentSink(self._target.location, schema, self._target.max_rows_per_fragment)
@@ -137,8 +137,8 @@ class ViewWriter:
         own = list(self._target.output)
         if self._existing is None:
             return pa.schema(own)
-        there = self._existing.schema
-        return pa.schema([*own, *(there.field(name) for name in self._target.carried)])
+        existing = self._existing.schema
+        return pa.schema([*own, *(existing.field(name) for name in self._target.carried)])
 
     def _identified(self, fragments: Sequence[Any]) -> list[str]:
         """The fragments of changed rows, with the ids that these have."""
@@ -237,11 +237,11 @@ class WaitingRows:
 
 
 def difference(
-    kind: str, key: str | None, expected: pa.RecordBatch | None, found: pa.RecordBatch | None, place: int
+    kind: str, key: str | None, expected: pa.RecordBatch | None, found: pa.RecordBatch | None, position: int
 ) -> Difference:
     """One row that is not as it should be, in values that can be shown."""
-    should = None if expected is None else expected.slice(place, 1).to_pylist()[0]
-    has = None if found is None else found.slice(place, 1).to_pylist()[0]
+    should = None if expected is None else expected.slice(position, 1).to_pylist()[0]
+    has = None if found is None else found.slice(position, 1).to_pylist()[0]
     row = should or has or {}
     differing = () if should is None or has is None else tuple(n for n in should if should[n] != has.get(n))
     return Difference(kind, None if key is None else row.get(key), differing, _shown(should), _shown(has))
