@@ -1,4 +1,4 @@
-"""Coverage as rows: the bitmap in its portable form."""
+"""Coverage as rows; bitmaps are stored in their portable serialization."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SqlCoverageRepository:
             self._update(subject_id, coverage)
 
     def check_revision(self, subject_id: UUID, coverage: Coverage) -> None:
-        """Raises ConcurrentModification when putting it would."""
+        """Raises ConcurrentModification if `put` would."""
         query = select(stored.c.revision).where(
             stored.c.subject_id == subject_id, stored.c.digest == coverage.digest
         )
@@ -85,7 +85,7 @@ class SqlCoverageRepository:
             raise _conflict(subject_id, coverage)
 
     def _lock_others(self, subject_id: UUID, digest: str) -> list[Coverage]:
-        """Locked, and in one order for all: what is read here is still there when it is written."""
+        """Coverage of all other digests, locked in a fixed order until it is updated."""
         query = (
             select(stored)
             .where(stored.c.subject_id == subject_id, stored.c.digest != digest)

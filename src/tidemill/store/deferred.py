@@ -1,12 +1,19 @@
-"""Writes that wait for a version's manifest.
+"""Deferred writes: bookkeeping of a version that is applied once its manifest is in place.
 
-A job that publishes a version also records what the version holds: coverage, its part in the ledger, errors.
-The version counts only once its manifest has its final name, and a writer that does not ask the catalog may
-take that name first. So the transaction that reserves the version's number makes all checks, and takes these
-writes down in the version's row. Whoever sees the manifest in place, the job itself or after a crash the next
-reader, makes them and clears the row in one transaction. If the name is lost, the row goes and they with it.
+A job that publishes a version also records what the version holds: coverage, its part in the ledger, row
+errors. The version counts only once its manifest has its final name, and a writer that bypasses the catalog
+may take that name first. Recording the bookkeeping right away would then claim results that no version
+contains.
 
-Writes are kept as JSON: a list of [method, arguments]. Bitmaps and bytes are in base64.
+So there are two steps:
+
+1. The transaction that reserves the version number runs all checks against a `DeferringTransaction`. Its
+   repositories append these writes to a `DeferredLog`, which is stored in the version's row.
+2. When the manifest is in place, the job (or, after a crash, the next reader) calls `apply_deferred` and
+   clears the row in one transaction. If another writer took the name, the row is deleted together with its
+   log.
+
+The log is JSON: a list of [method, arguments], with bitmaps and bytes in base64.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ Write: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 class DeferredLog:
-    """The writes of one version, in their order."""
+    """The deferred writes of one version, in order."""
 
     def __init__(self) -> None:
         self._writes: list[Write] = []
@@ -115,7 +122,7 @@ class DeferringErrors(SqlRowErrorLedger):
 
 
 class DeferringDerived(SqlDerivedRepository):
-    """Columns; a view is defined when its table is made, which is at once."""
+    """Defers changes to columns only: a view is defined in the transaction that creates its table."""
 
     def __init__(self, connection: Connection, log: DeferredLog) -> None:
         super().__init__(connection)
@@ -132,10 +139,10 @@ class DeferringDerived(SqlDerivedRepository):
 
 
 def apply_deferred(connection: Connection, deferred: bytes) -> None:
-    """A write that meets a change made since the version was reserved is left out.
+    """Applies a version's deferred writes, skipping those that conflict with a later change.
 
-    The change won: of a coverage that was put or forgotten meanwhile nothing is claimed, so that rows are at
-    worst computed again.
+    The later change wins. If coverage was updated or deleted since the version was reserved, nothing is
+    claimed, so at worst the rows are recomputed.
     """
     for method, arguments in orjson.loads(deferred):
         try:
@@ -243,7 +250,7 @@ def _error(values: Mapping[str, Any]) -> RowError:
 
 
 def _without_surrogates(text: str) -> str:
-    """JSON holds no lone surrogates, which a function may raise."""
+    """Replaces lone surrogates, which JSON cannot represent but an exception message may contain."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -31,7 +31,7 @@ class SqlDerivedRepository:
 
     def add_column(self, column: ComputedColumn) -> None:
         row = {"column_id": column.column_id, "table_id": column.table_id, **_column_values(column)}
-        self._insert(computed_columns, row, column.table_id, f"Column '{column.name}' has a function already")
+        self._insert(computed_columns, row, column.table_id, f"Column '{column.name}' already has a function")
 
     def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None:
         return next((column for column in self.list_columns(table_id) if name in column.names), None)
@@ -73,7 +73,7 @@ class SqlDerivedRepository:
 
     def add_view(self, view: MaterializedView) -> None:
         values, sources = view_values(view), source_values(view)
-        self._insert(materialized_views, values, view.view_id, f"View {view.view_id} is defined already")
+        self._insert(materialized_views, values, view.view_id, f"View {view.view_id} is already defined")
         if sources:
             self._connection.execute(insert(view_sources), sources)
 
@@ -91,7 +91,7 @@ class SqlDerivedRepository:
         return self._views(materialized_views.c.has_auto_refresh)
 
     def _views(self, condition: ColumnElement[bool]) -> list[MaterializedView]:
-        """By id. One statement reads views and sources: others may change them between two."""
+        """Views ordered by id, read together with their sources in one statement for consistency."""
         query = (
             select(
                 materialized_views,
@@ -119,7 +119,7 @@ class SqlDerivedRepository:
                 self._connection.execute(insert(target).values(row))
         except IntegrityError as error:
             if is_foreign_key_violation(error):
-                # A dropped table has no name any more.
+                # A dropped table no longer has a name.
                 raise TableNotFound(TableIdent(NamespacePath(), str(table_id))) from error
             raise ConcurrentModification(conflict) from error
 

@@ -1,4 +1,4 @@
-"""Environments under their names, as rows."""
+"""Named environments as rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqlEnvironmentRepository:
             with self._connection.begin_nested():
                 self._connection.execute(insert(environments).values(name=name, **values))
         except IntegrityError:
-            # Somebody else gave the name its first environment meanwhile.
+            # Another transaction inserted the name in the meantime.
             self._update(name, values)
 
     def find(self, name: str) -> Environment | None:

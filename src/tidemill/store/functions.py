@@ -1,4 +1,4 @@
-"""Functions as rows, each in its envelope."""
+"""Registered functions as rows, each serialized in its envelope."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class SqlFunctionRepository:
             with self._connection.begin_nested():
                 self._connection.execute(insert(functions).values(row))
         except IntegrityError as error:
-            # The same digest, registered in the meantime, is the same function; another took the version.
+            # The same digest is the same function, registered in the meantime; otherwise the version was
+            # taken.
             if self._find_envelope(function.digest) is None:
                 raise ConcurrentModification(
                     f"Another function '{function.name}' was registered at the same time; try again"
@@ -75,7 +76,7 @@ class SqlFunctionRepository:
         )
 
     def _set_timeout(self, function: Function, timeout_seconds: float | None) -> None:
-        """How long a call may take is no part of what a function computes: the last word counts."""
+        """Updates the timeout, which is not part of the digest: the last registration wins."""
         if function.timeout_seconds != timeout_seconds:
             envelope = encode_envelope(replace(function, timeout_seconds=timeout_seconds))
             self._connection.execute(

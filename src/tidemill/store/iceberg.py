@@ -1,4 +1,4 @@
-"""Iceberg tables and views as rows beside those that have their names."""
+"""Iceberg tables and views: `tables` holds names and locations, `iceberg_entries` the metadata."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SqlIcebergRepository:
         return None if row is None else _entry(row, ident, kind)
 
     def lock(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
-        # By the namespace's id: joined to the namespaces, the statement would lock them as well.
+        # Selects by namespace id: a join would lock the namespaces as well.
         query = ENTRIES.where(
             tables.c.namespace_id == find_namespace_id(self._connection, ident.namespace),
             tables.c.name == ident.name,
@@ -130,7 +130,7 @@ class SqlIcebergRepository:
         is_relocated = after.place != before.place
         is_entry = tables.c.table_id == before.entry_id
         if is_relocated:
-            # Before its state, as removing locks them.
+            # Locks the table row before its metadata, in the same order as a removal does.
             self._connection.execute(
                 select(tables.c.table_id).where(is_entry).with_for_update(key_share=True)
             )
@@ -147,7 +147,7 @@ class SqlIcebergRepository:
 
     def rename(self, entry: Entry, ident: TableIdent) -> bool:
         target = get_namespace_id(self._connection, ident.namespace)
-        # Under the name that it was found by: another rename may have been first.
+        # Only under the name it was found by: another rename may have come first.
         renamed = (
             update(tables)
             .where(
@@ -182,7 +182,7 @@ class SqlIcebergRepository:
         return self._connection.execute(query.limit(1)).first() is not None
 
     def _blocking_holder(self, ident: TableIdent, kind: EntryKind) -> Holder:
-        # What was in the way may be gone by now; then nobody can say what it was.
+        # The holder may be gone by now; then assume one of the same kind.
         return self.find_holder(ident) or Holder(kind.value)
 
 
@@ -204,7 +204,7 @@ def _holder_statement(depth: int) -> CompiledStatement:
 
 @cache
 def _names_statement(depth: int) -> CompiledStatement:
-    """No name is empty, so that all come after the empty one."""
+    """Lists names after a given one; all names sort after the empty string, since none is empty."""
     return CompiledStatement(
         _in_namespace(select(tables.c.name), depth)
         .where(

@@ -1,4 +1,4 @@
-"""Jobs as rows: submitted, listed, asked to stop."""
+"""Jobs as rows: submitting, listing, cancelling, pausing and resuming them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Leases on jobs: claimed by the database's clock, fenced by the epoch."""
+"""Leases on jobs: they expire by the database clock and are fenced by an epoch.
+
+A worker claims the oldest queued job, or one whose lease has expired, and renews the lease while it works.
+Every claim increments the epoch, and every write under a lease checks it. A worker that was suspended past
+its lease therefore gets LeaseLost instead of overwriting the results of its successor.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +70,7 @@ class SqlJobLeases:
         self._change(lease, lease_until_at=None, finished_at=DatabaseTime(), **outcome_values(ended))
 
     def suspend(self, lease: Lease, progress: Progress) -> Job:
-        # One that is cancelled by now goes to a worker once more, to be ended as such.
+        # A job cancelled in the meantime is queued again so that a worker ends it as cancelled.
         should_requeue = or_(jobs.c.pause_requested_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
         row = self._change(
             lease,

@@ -1,4 +1,4 @@
-"""From paths to rows of namespaces and back."""
+"""Resolves namespace paths to rows, and rows to paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidemill.store.schema import ROOT_ID, namespaces
 
 @cache
 def namespace_at(depth: int) -> Subquery:
-    """The namespace that many levels below the root; `place_values` says which."""
+    """Selects a namespace `depth` levels below the root; `level_parameters` binds the names on its path."""
     current = namespaces.alias("level_0")
     conditions: list[ColumnElement[bool]] = [current.c.namespace_id == ROOT_ID]
     for level in range(1, depth + 1):
@@ -43,12 +43,12 @@ def get_namespace_id(connection: Connection, path: NamespacePath) -> UUID:
 
 
 def paths_under(connection: Connection, path: NamespacePath) -> dict[UUID, NamespacePath]:
-    """The namespace and all below it, by id."""
+    """The paths of a namespace and of all its descendants, by id."""
     start = get_namespace_id(connection, path)
     below = select(namespaces).where(namespaces.c.parent_id == start).cte("below", recursive=True)
     next_level = select(namespaces).join(below, namespaces.c.parent_id == below.c.namespace_id)
     paths = {start: path}
-    # Recursion goes level by level, so a parent always comes before its children.
+    # The recursion proceeds level by level, so a parent always precedes its children.
     for row in connection.execute(select(below.union_all(next_level))):
         paths[row.namespace_id] = paths[row.parent_id].child(row.name)
     return paths

@@ -69,7 +69,7 @@ class SqlNamespaceRepository:
         self._connection.execute(changed.values(properties=dict(properties)))
 
     def lock(self, path: NamespacePath) -> Namespace:
-        # Not what stands above it, and not in the way of tables that are added to it.
+        # Locks no ancestors, and does not block tables from being added.
         query = (
             select(namespaces)
             .where(namespaces.c.namespace_id == self.get(path).namespace_id)
@@ -88,13 +88,13 @@ class SqlNamespaceRepository:
     def lock_tree(self, path: NamespacePath) -> None:
         if self._connection.dialect.name != "sqlite":
             self._lock(path, for_removal=True)
-            # From here on nobody adds to it.
+            # From here on no other transaction can add children.
             for child in sorted(self.list_children(path, Page()), key=lambda child: child.path.levels):
                 with suppress(NamespaceNotFound):
                     self.lock_tree(child.path)
 
     def _lock(self, path: NamespacePath, *, for_removal: bool) -> None:
-        """Looks again when it was gone by the time its lock was free: there may be another of that name."""
+        """Retries if the namespace was removed during the wait: another one may have its name."""
         is_locked = False
         while not is_locked:
             namespace_id = get_namespace_id(self._connection, path)

@@ -1,4 +1,4 @@
-"""Receipts of requests as rows; the database's clock says whose time is over."""
+"""Receipts of idempotent requests as rows; they expire by the database clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIND: Final = CompiledStatement(
 
 
 def _add(upsert: Upsert) -> CompiledStatement:
-    """Takes the place of one whose time is over; waits for a transaction that has put one there."""
+    """Inserts a receipt or replaces an expired one; waits for a transaction inserting the same key."""
     parameters = {column.name: bindparam(column.name, type_=column.type) for column in receipts.c}
     lifetime = bindparam("lives", type_=BigInteger)
     inserted = upsert.values({**parameters, "expires_at": DatabaseTime() + lifetime})
@@ -62,7 +62,7 @@ class SqlReceiptRepository:
             raise ReceiptExists(receipt.key)
 
     def remove_expired(self) -> int:
-        """Not all at once, so that nobody waits for long, and none that others are at."""
+        """Removes a limited number, to keep the transaction short; skips receipts locked by others."""
         query = select(receipts.c.key).where(HAS_EXPIRED).order_by(receipts.c.expires_at).limit(MAX_REMOVED)
         keys = self._connection.scalars(query.with_for_update(skip_locked=True)).all()
         if keys:

@@ -1,4 +1,4 @@
-"""Secrets as rows; their values are sealed before they come here."""
+"""Secrets as rows; callers encrypt the values before storing them."""
 
 from __future__ import annotations
 

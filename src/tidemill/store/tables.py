@@ -1,4 +1,4 @@
-"""Tables and views as rows."""
+"""Lance tables and views as rows, and checks for overlapping locations."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ from tidemill.store.schema import (
     tables,
 )
 
-# Comparisons written out: SQLite makes a table of every list, and a prepared statement takes none.
+# Written as comparisons: SQLite builds a temporary table for IN lists, and compiled statements do not accept
+# them.
 IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text) for kind in EntryKind])
 
 
 class SqlTableRepository:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # Tables whose rows and jobs this transaction has locked to remove them.
+        # Tables whose rows and jobs this transaction has already locked for removal.
         self._locked_for_removal: set[UUID] = set()
 
     def add(self, table: Table) -> None:
@@ -183,7 +184,7 @@ class SqlTableRepository:
         return is_location_taken(self._connection, location, true())
 
     def lock(self, table: Table) -> None:
-        # Others may add versions: a job that publishes one holds coverage that this transaction may remove.
+        # Lets others add versions: a publishing job holds coverage locks that this transaction may need.
         query = select(tables.c.table_id).where(tables.c.table_id == table.table_id)
         if self._connection.execute(query.with_for_update(key_share=True)).first() is None:
             raise TableNotFound(table.ident)
@@ -195,7 +196,7 @@ class SqlTableRepository:
         if removed:
             found = self._connection.scalars(select(tables.c.table_id).where(self._is_any_of(removed))).all()
             self._lock_jobs(jobs.c.table_id.in_(found), jobs.c.state.in_(ACTIVE_STATES))
-            # Not where versions are added as well: whoever adds the same one waits for its table to be free.
+            # Except tables that also get versions: see step 5 of the lock order in SqlTransaction.
             only_removed = self._is_any_of(set(removed).difference(changed))
             self._locked_for_removal.update(self._lock_tables(only_removed, for_removal=True))
 
@@ -203,7 +204,7 @@ class SqlTableRepository:
         if table_id not in self._locked_for_removal:
             is_table = tables.c.table_id == table_id
             self._lock_tables(is_table)
-            # A job that is publishing locks its row first, and then wants to add a version.
+            # A publishing job locks its own row first and then adds a version.
             self._lock_jobs(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
             self._lock_tables(is_table, for_removal=True)
         self._cancel_jobs(table_id)
@@ -222,7 +223,7 @@ class SqlTableRepository:
         self._connection.execute(delete(tables).where(tables.c.table_id.in_(found)))
 
     def _is_any_of(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:
-        """Whether a row is the Lance table of one of these names."""
+        """Matches the Lance tables with these names."""
         names: dict[NamespacePath, list[str]] = {}
         for ident in idents:
             names.setdefault(ident.namespace, []).append(ident.name)
@@ -236,17 +237,17 @@ class SqlTableRepository:
         return and_(IS_LANCE, or_(false(), *by_namespace))
 
     def _lock_tables(self, condition: ColumnElement[bool], *, for_removal: bool = False) -> Sequence[UUID]:
-        """In the order of their ids; unless they are removed, others may add versions."""
+        """Locks in the order of ids. Unless the lock is for removal, others may still add versions."""
         query = select(tables.c.table_id).where(condition).order_by(tables.c.table_id)
         return self._connection.scalars(query.with_for_update(key_share=not for_removal)).all()
 
     def _lock_jobs(self, *conditions: ColumnElement[bool]) -> None:
-        """In the order of their ids; an UPDATE takes them in any."""
+        """Locks in the order of ids; an UPDATE would lock in any order."""
         query = select(jobs.c.job_id).where(*conditions).order_by(jobs.c.job_id).with_for_update()
         self._connection.execute(query)
 
     def _cancel_jobs(self, table_id: UUID) -> None:
-        """Not one that began after the others were locked and is at work: it finds its table gone."""
+        """Skips a running job added after the others were locked: it will find its table gone."""
         active = (
             select(jobs.c.job_id)
             .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
@@ -265,8 +266,11 @@ class SqlTableRepository:
 
 
 def is_location_taken(connection: Connection, location: str, condition: ColumnElement[bool]) -> bool:
-    """Whether the place of one of those is this one, contains it or lies in it."""
-    # The root's row is what transactions that take a place wait for each other at; its children do not.
+    """Whether the location of a matching table equals, contains or lies inside this one.
+
+    Waits for other transactions that claim a location.
+    """
+    # The root's row serves as the lock for locations; transactions on its children do not need it.
     connection.execute(
         select(namespaces.c.namespace_id)
         .where(namespaces.c.namespace_id == ROOT_ID)
@@ -276,8 +280,9 @@ def is_location_taken(connection: Connection, location: str, condition: ColumnEl
 
 
 def has_overlap(connection: Connection, location: str, condition: ColumnElement[bool]) -> bool:
-    """The same without waiting for others, or making them wait."""
-    # In byte order "0" is next to "/": between them is all that begins with the place and a slash.
+    """Like is_location_taken, but takes no lock."""
+    # In byte order "0" follows "/", so this range contains everything that starts with the location and a
+    # slash.
     is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
     overlaps = or_(tables.c.location.in_([location, *locations_above(location)]), is_below)
     return (
@@ -310,7 +315,7 @@ def _find_statement(depth: int) -> CompiledStatement:
 
 @cache
 def _names_statement(depth: int, declared: Declared) -> CompiledStatement:
-    """No name is empty, so that all come after the empty one."""
+    """Lists names after a given one; all names sort after the empty string, since none is empty."""
     namespace = namespace_at(depth)
     return CompiledStatement(
         _list_query(declared)

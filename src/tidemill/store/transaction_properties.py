@@ -1,4 +1,4 @@
-"""What callers noted on transactions, as rows."""
+"""Properties that callers set on transactions, as rows."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ class SqlTransactionProperties:
 
 
 def _conflict(key: str) -> ConcurrentModification:
-    return ConcurrentModification(f"The properties of transaction {key} were changed meanwhile; try again")
+    return ConcurrentModification(f"The properties of transaction {key} were changed concurrently; try again")

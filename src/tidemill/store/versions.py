@@ -1,4 +1,13 @@
-"""Versions of tables as rows: whose INSERT succeeds, whose commit it is."""
+"""Table versions as rows; the primary key decides which of several concurrent commits wins.
+
+A commit inserts a row with the version number it wants. The transaction whose INSERT succeeds owns the
+number; the others get TableVersionAlreadyExists and retry on the newer version. The row keeps the staged path
+of the manifest and the deferred writes (see `tidemill.store.deferred`) until the manifest has its final name;
+`settle` then clears the deferred writes.
+
+Deleting a version first marks its row and removes it only after its manifest is gone. Without the mark, a
+reader could find the manifest in storage and take it for a version written outside the catalog.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +86,7 @@ class SqlVersionRepository:
         except IntegrityError as error:
             table = SqlTableRepository(self._connection).find_by_id(version.table_id)
             if table is None:
-                # A dropped table has no name any more.
+                # A dropped table no longer has a name.
                 raise TableNotFound(TableIdent(NamespacePath(), str(version.table_id))) from error
             raise TableVersionAlreadyExists(table.ident, version.version) from error
 
@@ -156,7 +165,7 @@ class SqlVersionRepository:
         self._forget(columns, or_(coverage.c.watermark >= version, coverage.c.published >= version))
         if branch == MAIN_BRANCH:
             readers = coverage.c.subject_id.in_(reader_subjects(self._connection, table_id))
-            # Their results are in versions of their own.
+            # Views that read this table publish into their own versions, so only the watermark counts.
             self._forget(readers, coverage.c.watermark >= version)
             own_results = coverage.c.subject_id.in_(view_subjects(self._connection, table_id))
             self._forget(own_results, coverage.c.published >= version)
@@ -164,7 +173,7 @@ class SqlVersionRepository:
     def _forget(self, *conditions: ColumnElement[bool]) -> None:
         forgotten = delete(coverage).where(*conditions).returning(coverage.c.subject_id, coverage.c.digest)
         for row in self._connection.execute(forgotten).all():
-            # Ids of rows that were lost may be given to other rows.
+            # The ids of lost rows may be reused for other rows.
             self._connection.execute(
                 delete(row_errors).where(
                     row_errors.c.subject_id == row.subject_id, row_errors.c.digest == row.digest

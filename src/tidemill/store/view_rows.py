@@ -1,4 +1,4 @@
-"""Materialized views to rows and back."""
+"""Converts materialized views to rows and back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def source_values(view: MaterializedView) -> list[dict[str, Any]]:
 
 
 def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
-    """A view from its row joined with each of its sources, in their order."""
+    """Builds a view from its row joined with each of its sources, in order."""
     row, query = rows[0], rows[0].query
     return MaterializedView(
         view_id=row.view_id,
@@ -89,6 +89,6 @@ def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
         statement=row.statement,
         policy=RefreshPolicy(row.policy),
         on_error=error_policy_of(row.on_error),
-        # Views from before environments were kept have an empty object.
+        # Views older than this column have an empty object.
         environment=environment_of(row.environment) if row.environment else OWN_ENVIRONMENT,
     )

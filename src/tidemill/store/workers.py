@@ -1,4 +1,4 @@
-"""Signs of life of workers, as rows."""
+"""Heartbeats of workers, as rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SqlWorkerRegistry:
             with self._connection.begin_nested():
                 self._connection.execute(insert(workers).values(owner=owner, last_seen_at=DatabaseTime()))
         except IntegrityError:
-            # Its first sign of life came twice at once; either will do.
+            # Two first heartbeats arrived at once; either will do.
             return
 
     def last_seen_at(self) -> datetime | None:
