@@ -1,4 +1,4 @@
-"""The names under which the clients of object stores look for the same setting."""
+"""Maps the standard AWS variables to the names that each object store client expects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACEHOLDER_REGION: Final = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreEnvironment:
-    """The endpoint (None: Amazon's own) and region that the standard AWS variables name."""
+    """Endpoint (None for Amazon's own) and region from the standard AWS variables."""
 
     endpoint: str | None
     region: str | None
@@ -29,15 +29,15 @@ def read_environment(variables: Mapping[str, str]) -> ObjectStoreEnvironment:
         or None
     )
     region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or None
-    # Stores that are not Amazon's have no regions, but a request cannot be signed without one.
+    # Other stores than Amazon's have no regions, but a request cannot be signed without one.
     return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else PLACEHOLDER_REGION))
 
 
 def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """What to add so that boto3, Lance and Arrow all find what one of them would.
+    """The variables to add so that boto3, Lance and Arrow all use the same endpoint and region.
 
-    Lance refuses an http endpoint unless that is allowed, Arrow does not know AWS_ENDPOINT, and boto3 does
-    not know AWS_REGION.
+    Lance refuses an http endpoint unless AWS_ALLOW_HTTP is set, Arrow ignores AWS_ENDPOINT, and boto3 ignores
+    AWS_REGION.
     """
     environment = read_environment(variables)
     wanted: dict[str, str] = {}

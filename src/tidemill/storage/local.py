@@ -19,14 +19,14 @@ from tidemill.storage.confinement import check_removable
 
 STAGING: Final = ".staging"
 LINK_UNSUPPORTED: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
-# A caller's path, and not the disk, is at fault; a NUL byte in one is a ValueError.
+# The caller's path is at fault, not the disk. A NUL byte in a path raises ValueError instead.
 INVALID_PATH: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class LocalTableFiles:
-    """Files under one warehouse directory, and under others where registered tables may lie.
+    """Files under a warehouse directory, and under other directories that may contain registered tables.
 
-    Nothing outside them is ever touched, and only in the warehouse is a table ever removed.
+    Nothing outside these directories is ever touched, and tables are only removed inside the warehouse.
     """
 
     def __init__(self, warehouse: Path, allowed: Sequence[Path] = ()) -> None:
@@ -50,7 +50,7 @@ class LocalTableFiles:
         except InvalidInput:
             return False
         with suppress(FileNotFoundError):
-            # A part of the path may be a file.
+            # Raises NotADirectoryError if a parent of the path is a file.
             os.lstat(path)
         return f"{path}/" not in self._prefixes
 
@@ -83,7 +83,7 @@ class LocalTableFiles:
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
         source, target = self._checked(source_key), self._checked(target_key)
         try:
-            # Staged files are never written to again, so that a second name is as good as a copy.
+            # Staged files are never modified, so a hard link is as good as a copy.
             os.link(source, target)
         except FileExistsError:
             return False
@@ -112,11 +112,11 @@ class LocalTableFiles:
             shutil.rmtree(path)
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
-        """Nothing: whoever can reach the directory can open the table."""
+        """No options: any client that can reach the directory can open the table."""
         return {}
 
     def check_writable(self) -> None:
-        """Raises Unavailable when the warehouse cannot be written to."""
+        """Raises Unavailable if the warehouse is not writable."""
         probe = self._warehouse / f".probe-{uuid4()}"
         try:
             probe.touch()
@@ -128,15 +128,16 @@ class LocalTableFiles:
         return Path(self._checked(key))
 
     def _checked(self, key: str) -> str:
-        """Refuses `..` and links: they lead out of the warehouse, or into the files of another table."""
+        """Raises InvalidInput for `..` and links, which may leave the warehouse or enter another table."""
         path = os.path.normpath("/" + key) if "//" in key or "/./" in key or key.endswith("/") else "/" + key
         self._lstat(path[1:])
         return path
 
     def _lstat(self, key: str) -> os.stat_result | None:
-        """What is at a key, None when nothing is there; each name on the way is looked at for being a link.
+        """The status of a file or directory, or None if it does not exist. Raises InvalidInput for links.
 
-        The warehouse itself was resolved when it was opened; what lies below it may have changed since.
+        Every path segment below the warehouse is checked on each call, because it may have been replaced by a
+        link. The warehouse itself is resolved once, when it is opened.
         """
         path = "/" + key
         if f"{path}/" in self._prefixes:
@@ -166,10 +167,10 @@ def _staging_path(target: Path) -> Path:
 
 
 def _copy_without_links(source: str, target: str) -> bool:
-    """For file systems without hard links: an empty file claims the name, and is replaced by the content.
+    """For file systems without hard links: creates an empty file to claim the name, then replaces it.
 
-    A claim that a crash left behind is taken over. Lance itself commits by hard links, so that on such a file
-    system there are no other writers than servers, and among those the database has decided.
+    A claim left behind by a crash is taken over. That is safe: Lance itself commits with hard links, so on
+    such a file system only servers write, and the database has already chosen one of them.
     """
     staging = _staging_path(Path(target))
     try:

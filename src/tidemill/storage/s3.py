@@ -18,10 +18,10 @@ from tidemill.storage.s3_client import Refused, translated
 from tidemill.storage.vending import CredentialVendor
 
 SCHEME: Final = "s3://"
-# Lance reads locations as URLs and would take these for something else than a part of a key.
+# Lance parses locations as URLs and would not treat these as part of a key.
 FORBIDDEN_CHARACTERS: Final = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 ALREADY_EXISTS: Final = "PreconditionFailed"
-# Another conditional put of the same key is under way; which of them wins is not known yet.
+# Another conditional put of the same key is in progress; which one wins is still open.
 PUT_CONFLICT: Final = "ConditionalRequestConflict"
 PUT_ATTEMPTS: Final = 5
 MAX_BACKOFF_SECONDS: Final = 0.1
@@ -30,7 +30,7 @@ CONDITION_UNSUPPORTED: Final = frozenset({"NotImplemented", "InvalidArgument"})
 
 @dataclass(frozen=True, slots=True)
 class S3Prefix:
-    """A bucket, and the prefix in it that everything of ours begins with; empty: all of the bucket."""
+    """A bucket and the key prefix of the warehouse in it; an empty prefix means the whole bucket."""
 
     bucket: str
     prefix: str
@@ -40,7 +40,7 @@ class S3Prefix:
         return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
 
     def parts_of(self, key: str) -> Sequence[str]:
-        """The names below the prefix; raises InvalidInput for a key that is not below it."""
+        """The path segments of a key below the prefix. Raises InvalidInput for a key outside it."""
         start = f"{self.prefix}/" if self.prefix else ""
         parts = key.removeprefix(start).split("/")
         is_invalid = any(part in ("", ".", "..") for part in parts)
@@ -59,7 +59,7 @@ def parse_prefix(uri: str) -> S3Prefix:
 
 
 class S3TableFiles:
-    """Objects under one prefix of a bucket; nothing outside it is ever touched."""
+    """Objects under one prefix of a bucket; nothing outside the prefix is ever touched."""
 
     def __init__(
         self, root: S3Prefix, client: Any, environment: ObjectStoreEnvironment, vendor: CredentialVendor
@@ -114,7 +114,7 @@ class S3TableFiles:
             self._client.put_object(**self._object(key), Body=data)
 
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
-        """Small objects travel through here: stores know conditions on puts, few know them on copies."""
+        """Uploads the content: most stores support conditional puts, few support conditional copies."""
         self._checked(source_key)
         data = self.read(source_key) if content is None else content
         for attempt in range(PUT_ATTEMPTS):
@@ -138,10 +138,10 @@ class S3TableFiles:
             self._client.delete_object(**self._object(key))
 
     def check_reachable(self) -> None:
-        """Nothing: whoever writes will see."""
+        """Does nothing: an unreachable store fails on the next write."""
 
     def make_directory(self, key: str) -> None:
-        """Nothing: names with slashes are all there is."""
+        """Does nothing: object stores have no directories."""
 
     def remove_table(self, location: str) -> None:
         key = self.key_of(location)
@@ -150,14 +150,14 @@ class S3TableFiles:
             self._remove_all(page)
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
-        """Where the store is; with credentials for this table and nothing else, if it is in the warehouse."""
+        """Endpoint options and, for a table in the warehouse, credentials restricted to that table."""
         options = _public_options(self._environment)
         if not self.is_inside(location):
             return options
         return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), access)}
 
     def check_writable(self) -> None:
-        """Raises Unavailable when the warehouse cannot be written to."""
+        """Raises Unavailable if the warehouse is not writable."""
         probe = {"Bucket": self._root.bucket, "Key": _key_under(self._root, f".probe-{uuid4()}")}
         try:
             with translated(self._root.uri):
@@ -167,15 +167,17 @@ class S3TableFiles:
             raise Unavailable(f"The warehouse {self._root.uri} is not writable: {error}") from error
 
     def _write_after_check(self, key: str, data: bytes) -> bool:
-        """For stores without conditional puts, where the database decides among servers and nobody among
-        writers that do not ask them."""
+        """For stores without conditional puts.
+
+        Among servers the database has already decided; writers that bypass the catalog may be overwritten.
+        """
         if self.size_of(key) is not None:
             return False
         self.write(key, data)
         return True
 
     def _pages(self, start: str, **options: str) -> Iterator[Sequence[str]]:
-        """Keys that begin so, up to a thousand at a time."""
+        """Keys that start with a prefix, up to a thousand at a time."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._root.bucket, Prefix=start, **options
         )

@@ -1,4 +1,4 @@
-"""What a request to S3 is about, read from its URI, and whether that lies in a table."""
+"""Parses the URI of an S3 request and checks that it stays within a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEME_ALIASES: Final = re.compile(r"s3[an]?://")
 UNRESERVED: Final = "-_.~"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 OBJECT_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-# Parts of uploads; everything else about an object (its ACL, tags, versions) is not for clients of tables.
+# For multipart uploads. Other aspects of an object (its ACL, tags, versions) are not for clients of tables.
 OBJECT_PARAMETERS: Final = frozenset(
     {"partNumber", "uploadId", "uploads", "x-id", "max-parts", "part-number-marker"}
 )
@@ -42,7 +42,7 @@ COPY_SOURCE: Final = "x-amz-copy-source"
 
 
 class OutsideTable(TidemillError):
-    """A request is for objects that do not belong to the table."""
+    """A request for objects that do not belong to the table."""
 
     code = ErrorCode.PERMISSION_DENIED
 
@@ -52,7 +52,7 @@ class OutsideTable(TidemillError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A request's URI in parts: `path_start` precedes the key, and an empty key means the bucket itself."""
+    """A parsed request URI; `path_start` precedes the key, and an empty key means the bucket itself."""
 
     scheme: str
     host: str
@@ -62,7 +62,7 @@ class Target:
 
 
 def read_target(uri: str, bucket: str, endpoint: str | None) -> Target:
-    """Raises InvalidInput for a URI that is not one of the bucket, path-style or virtual-hosted."""
+    """Parses a path-style or virtual-hosted URI. Raises InvalidInput if it is not in the bucket."""
     try:
         parts = urlsplit(uri)
         is_invalid = bool(parts.fragment or parts.username or parts.password or CONTROL.search(uri))
@@ -82,14 +82,14 @@ def read_target(uri: str, bucket: str, endpoint: str | None) -> Target:
 
 
 def url_of(target: Target) -> str:
-    """The URI in the one spelling that S3 computes signatures of."""
+    """The URI in the canonical form over which S3 computes signatures."""
     path = target.path_start + quote(target.key, safe=f"/{UNRESERVED}")
     pairs = [f"{quote(key, safe=UNRESERVED)}={quote(value, safe=UNRESERVED)}" for key, value in target.query]
     return f"{target.scheme}://{target.host}{path}" + (f"?{'&'.join(sorted(pairs))}" if pairs else "")
 
 
 def check_target(root: S3Prefix, location: str, request: SignRequest, target: Target) -> None:
-    """Raises OutsideTable, or InvalidInput for operations that nobody needs for a table."""
+    """Raises OutsideTable, or InvalidInput for operations that table clients do not need."""
     table_key = _table_key(root, location)
     query = dict(target.query)
     if target.key:
@@ -132,15 +132,15 @@ def _check_inside(table_key: str, key: str, location: str) -> None:
 
 
 def _check_listing(table_key: str, prefix: str, location: str) -> None:
-    """Without a slash at its end, a prefix would list what merely begins like the table's directory."""
+    """The prefix must include the slash after the table's key, or it would also match sibling directories."""
     if not prefix.startswith(f"{table_key}/") or any(part in {".", ".."} for part in prefix.split("/")):
         raise OutsideTable(f"The prefix {prefix!r}", location)
 
 
 def _deleted_keys(body: str | None) -> Sequence[str]:
-    """The keys of a DeleteObjects body; nothing may be in it that is read differently elsewhere."""
+    """The keys in a DeleteObjects body; rejects anything that another XML parser might read differently."""
     if not body or "<!" in body:
-        raise InvalidInput("body", "is missing: the removal of objects is signed by what it removes")
+        raise InvalidInput("body", "is missing: deleting objects is signed by the keys it deletes")
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
@@ -176,7 +176,7 @@ def _query(raw: str) -> tuple[tuple[str, str], ...]:
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidInput("uri", "has a query that is not percent-encoded UTF-8") from error
     if len({key for key, _ in pairs}) != len(pairs) or ";" in raw:
-        raise InvalidInput("uri", "has a parameter twice in its query")
+        raise InvalidInput("uri", "has a repeated query parameter")
     return tuple(pairs)
 
 

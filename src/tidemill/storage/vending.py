@@ -1,4 +1,4 @@
-"""Credentials that clients get with a table, so that they can open it."""
+"""Vends credentials to clients so that they can open a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.storage.s3_client import translated
 
 LIFETIME: Final = timedelta(hours=1)
 MIN_REMAINING: Final = timedelta(minutes=20)
-"""What is left of handed-out credentials at least; clients ask again shortly before they end."""
+"""Minimum remaining lifetime of vended credentials; clients refresh them shortly before they expire."""
 MAX_SESSIONS: Final = 10_000
 SESSION_NAME: Final = "tidemill"
 PARTITIONS: Final = frozenset({"aws", "aws-cn", "aws-us-gov"})
@@ -31,18 +31,18 @@ OBJECT_ACTIONS: Final = (
 
 class CredentialVendor(Protocol):
     def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
-        """Storage options that open the objects below the key."""
+        """Storage options that grant access to the objects below the key."""
 
 
 class NoCredentials:
-    """Clients bring their own."""
+    """Vends nothing: clients bring their own credentials."""
 
     def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
         return {}
 
 
 class StaticCredentials:
-    """The same keys for everyone; what they reach is decided where they were made."""
+    """The same keys for every client; their permissions are configured in the object store."""
 
     def __init__(self, access_key_id: str, secret_access_key: str) -> None:
         self._options = {
@@ -61,7 +61,7 @@ class _Session:
 
 
 class AssumedRole:
-    """A session of a role for each table, confined to the table's objects."""
+    """A role session per table, restricted to the table's objects; sessions are cached until they get old."""
 
     def __init__(
         self, role_arn: str, sts: Any, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -112,7 +112,7 @@ class AssumedRole:
 
 
 def table_policy(partition: str, bucket: str, key: str, access: StorageAccess) -> Mapping[str, Any]:
-    """An IAM policy for the objects below a key and nothing beside them."""
+    """An IAM policy for the objects below a key and nothing else."""
     actions = OBJECT_ACTIONS if access is StorageAccess.WRITE else READ_ACTIONS
     bucket_arn, pattern = f"arn:{partition}:s3:::{bucket}", _escaped(key)
     return {
@@ -131,11 +131,11 @@ def table_policy(partition: str, bucket: str, key: str, access: StorageAccess) -
 
 
 def _escaped(key: str) -> str:
-    """IAM takes some characters for patterns unless they are written as `${*}`."""
+    """Escapes characters that IAM treats as wildcards, such as `*`, as `${*}`."""
     return re.sub(r"[*?$]", lambda match: f"${{{match.group()}}}", key)
 
 
 def _partition(role_arn: str) -> str:
-    """Compatible stores have role names of their own making, but know Amazon's for buckets."""
+    """The partition of a role's ARN; compatible stores name roles freely but accept Amazon's bucket ARNs."""
     partition = role_arn.split(":")[1:2]
     return partition[0] if partition and partition[0] in PARTITIONS else "aws"
