@@ -1,4 +1,16 @@
-"""Stages on Spark: fan the fragments out, watch the tasks, collect what they made."""
+"""Runs the stages of a job on Spark: fans out the work, watches the tasks and collects their results.
+
+The worker calls one method per stage and blocks until it is done. Each method splits the stage into shares,
+ships one function per share to Spark and runs the Spark call in a thread, so that this thread can poll
+meanwhile. Every `POLL_SECONDS` it reads the reports that tasks leave in a scratch directory (see
+`tidemill.spark.task_reports`), passes the progress on and calls `watch.check`, which raises if the job is
+paused, cancelled or has lost its lease.
+
+When a row fails, a task reports the failure as a file and ends normally. If it raised instead, Spark might
+retry the task, and the driver would only get a Java stack trace. Whatever ends the watch, the Spark job group
+is cancelled until its call has returned, and the scratch directory is removed. Otherwise tasks of an
+abandoned stage would keep running beside those of its successor.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +58,14 @@ Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, WrittenRows)
 
 POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
-# How Spark puts it.
+# Spark's message.
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 PYTHON_TRACE: Final = re.compile(r"PythonException.*?(Traceback \(most.*?)(?:\n\n?\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 
 class StageFailed(TidemillError):
-    """Spark could not finish a stage, for a reason that is not a row's."""
+    """Spark failed to finish a stage for a reason other than a failing row."""
 
 
 class SparkStageExecutor:
@@ -99,7 +111,7 @@ class SparkStageExecutor:
         kernel: Callable[[FillColumn, Sequence[FragmentWork], TaskReport, FunctionHost], list[Outcome]],
         watch: StageWatch,
     ) -> list[Outcome]:
-        """What may have killed a task is run in a process of its own, where it can be traced to its row."""
+        """A function suspected of having killed a task runs in its own process, to find the row at fault."""
         shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
         host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
         return self._run(stage, kernel, shares, watch, host)
@@ -128,7 +140,7 @@ class SparkStageExecutor:
         return [outcome for answer in answers for outcome in pickle.loads(answer)]
 
     def _stop(self, running: Future[Any], group: str) -> None:
-        """Cancels until it is over: a cancellation that comes before the job has started is not heard."""
+        """Cancels until the call returns: Spark ignores a cancellation that precedes the start of the job."""
         while not _is_done(running):
             self._cluster.cancel(group)
 
@@ -146,7 +158,7 @@ class SparkStageExecutor:
 
 
 def prepare_functions(cluster: SparkCluster, host: FunctionHost) -> None:
-    """Starts the processes that functions' processes come from, so that the first job need not wait."""
+    """Starts the parent processes of isolated functions, so that the first job does not wait."""
 
     def prepare(_: int) -> bytes:
         warm_up(host)
@@ -166,14 +178,14 @@ def allowed_skips(stage: FillColumn | WriteViewRows | RunTableFunction) -> int |
 
 
 def split_into_shares(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
-    """The tasks in so many shares, each of which is done in one go."""
+    """Distributes the tasks over a number of shares; one Spark task processes one share."""
     return [
         [item for task in tasks[first::shares] for item in task] for first in range(min(shares, len(tasks)))
     ]
 
 
 def combine_rows(parts: Sequence[WrittenRows]) -> WrittenRows:
-    """What several tasks made, as one."""
+    """Combines the results of several tasks."""
     combined = WrittenRows()
     for part in parts:
         is_capped = part.covered is not None
@@ -201,7 +213,7 @@ def _task(
     scratch: str,
     host: FunctionHost,
 ) -> Task:
-    """The function Spark ships: does the share of a number and answers with pickled outcomes."""
+    """The function that Spark ships: processes a share by its number and returns pickled outcomes."""
 
     def run(number: int) -> bytes:
         _freeze_imports()
@@ -217,7 +229,7 @@ def _task(
 
 @cache
 def _freeze_imports() -> None:
-    """Once per Python worker: Spark collects garbage after every task, and what is imported is none."""
+    """Once per Python worker: keeps imported modules out of the garbage collection after every task."""
     gc.freeze()
 
 
@@ -243,8 +255,8 @@ def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Out
 
 
 def _task_failed(trace: str) -> RowFailed:
-    """What a task raised apart from its function: no row is at fault."""
+    """A failure that a task raised outside its function: no row is at fault."""
     raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
     reason = raised[-1] if raised else "no reason given"
     name = reason.partition(":")[0].rpartition(".")[2]
-    return RowFailed(RowFailure(None, name, f"a task could not go on: {reason}", trace))
+    return RowFailed(RowFailure(None, name, f"a task failed: {reason}", trace))

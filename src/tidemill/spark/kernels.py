@@ -1,4 +1,20 @@
-"""What a task does to fill columns: plain functions over Lance fragments and Arrow batches."""
+"""Task kernels that fill computed columns: plain functions over Lance fragments and Arrow batches.
+
+These run in Spark's Python workers but do not import Spark, so tests call them directly. For each fragment of
+its share a task reads the input rows, takes values that an earlier attempt left in checkpoints, calls the
+function for the rest and writes a column file. The driver later publishes all column files in one commit.
+
+Three classes share the work:
+
+- `BatchSizer` adapts the number of rows per call, so that a call takes about the target time.
+- `CheckpointBuffer` holds computed values and writes them to a checkpoint once enough time was spent on them.
+  Without it, a crash would lose all function calls of an unfinished fragment; writing every batch would cost
+  more than many functions do.
+- `RowComputer` combines both with the function and the values already known.
+
+`compute_pieces` is the variant for large fragments that several tasks share: it only writes checkpoints, from
+which a later task assembles the column file.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +41,12 @@ from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, Rea
 from tidemill.spark.task_reports import TaskReport
 
 MAX_GROWTH: Final = 8.0
-# More than this is not held back for the next checkpoint, however little time it took to compute.
+# Larger buffers are written or dropped, however little time their values took to compute.
 MAX_UNSAVED_BYTES: Final = 128 << 20
 
 
 class BatchSizer:
-    """Batches grow or shrink toward the time one of them should take."""
+    """Grows or shrinks batches toward the target time per call."""
 
     def __init__(self, policy: BatchPolicy) -> None:
         self._policy = policy
@@ -45,13 +61,13 @@ class BatchSizer:
 
 
 class CheckpointBuffer:
-    """Puts results in safety whenever so much time was spent in the function that its loss would hurt."""
+    """Checkpoints results once enough time was spent in the function that losing them would hurt."""
 
     def __init__(self, stage: FillColumn) -> None:
         self._stage = stage
         self._unsaved: list[tuple[RowIds, Computed]] = []
         self._finished: list[ColumnFile] = []
-        # Since the last time, in all, and for the values that are held back.
+        # Since the last flush, in total, and for the buffered values.
         self._seconds = 0.0
         self._total_seconds = 0.0
         self._unsaved_seconds = 0.0
@@ -69,7 +85,7 @@ class CheckpointBuffer:
             self._flush_if_worthwhile()
 
     def add_finished(self, file: ColumnFile) -> None:
-        """The values of a column file that is whole need no other place."""
+        """Records a complete column file; its values need no checkpoint."""
         self._finished.append(file)
         self._clear_unsaved()
 
@@ -105,7 +121,7 @@ class CheckpointBuffer:
 
 
 class RowComputer:
-    """Computes values, in batches, and takes those that were computed before from checkpoints."""
+    """Computes values in batches and reuses those found in checkpoints."""
 
     def __init__(self, stage: FillColumn, report: TaskReport, host: FunctionHost) -> None:
         self._stage = stage
@@ -130,7 +146,7 @@ class RowComputer:
         self._function.__exit__(kind, error, trace)
 
     def values(self, rows: ReadRows) -> Computed:
-        """The values of the wanted rows, in their order."""
+        """The values of the wanted rows, in order."""
         row_ids = rows.row_ids[rows.wanted]
         positions, known, failures = self._known.find(row_ids)
         if known is None or not len(positions):
@@ -170,7 +186,7 @@ class RowComputer:
 def fill_fragments(
     stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[ColumnFile]:
-    """Writes the column file of each fragment: computed values, and those it had for the other rows."""
+    """Writes a column file per fragment: computed values, and the existing ones for all other rows."""
     dataset = lance.dataset(stage.location, version=stage.version)
     with RowComputer(stage, report, host) as computer:
         files = []
@@ -184,7 +200,7 @@ def fill_fragments(
 def compute_pieces(
     stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[ComputedRows]:
-    """Computes rows and leaves their values in safety, for a column file that is written later."""
+    """Computes rows and checkpoints their values, for a column file that is written later."""
     dataset = lance.dataset(stage.location, version=stage.version)
     done: list[RowIds] = []
     failures: list[RowFailure] = []
@@ -236,7 +252,7 @@ def _is_mostly_known(stage: FillColumn) -> bool:
 
 
 def result_type(stage: FillColumn) -> pa.DataType:
-    """What the function has to give: the column's type, or a struct of which the columns get a field each."""
+    """The type the function must return: that of the column, or a struct with one field per column."""
     is_unpacked = stage.struct_fields[0] is not None
     return stage.call.function.value_type if is_unpacked else stage.columns.field(0).type
 
@@ -249,7 +265,7 @@ def _columns(stage: FillColumn, rows: ReadRows, values: pa.Array) -> list[pa.Arr
 
 
 def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
-    """The columns that a result fills: itself, or its fields."""
+    """The columns filled by a result: the result itself, or its fields."""
     if stage.struct_fields[0] is None:
         return [values]
     indices = [values.type.get_field_index(name) for name in stage.struct_fields]
@@ -258,7 +274,7 @@ def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
 
 
 def _as_function_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn) -> pa.Array:
-    """Values from a checkpoint as the function gave them; those of a column file have the columns' names."""
+    """Checkpointed values in the function's result type; column files use the columns' names instead."""
     if known.type.equals(wanted):
         return known
     if stage.struct_fields[0] is None:
@@ -272,7 +288,7 @@ def _as_function_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn)
 
 
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Arrow refuses to cast a null struct whose fields must not be null, even to its own type."""
+    """Casts only if needed: Arrow refuses null structs with non-nullable fields, even to the same type."""
     return values if values.type.equals(wanted) else values.cast(wanted)
 
 
@@ -282,7 +298,7 @@ def _sliced(inputs: Inputs, start: int, count: int) -> Inputs:
 
 
 def _concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Joining copies, and mostly there is nothing to join."""
+    """Avoids the copy in the common case of a single array."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.nulls(0, kind), *arrays])
 
 

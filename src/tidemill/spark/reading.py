@@ -1,4 +1,4 @@
-"""How a task reads the rows of a fragment: those that have to be computed, and no more than that."""
+"""How a task reads a fragment: only the inputs of rows that have to be computed."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 Blobs: TypeAlias = Mapping[int, Sequence[BinaryIO | None]]
 
 SCAN_ROWS: Final = 65536
-# So much of the result is held at a time.
+# Bytes of the result that are held at a time.
 SCAN_BYTES: Final = 32 << 20
 MIN_SCAN_ROWS: Final = 1024
-# Of a table with blobs, which may be large, few rows are held at a time.
+# Blobs may be large, so few rows of a table with blobs are held at a time.
 BLOB_SCAN_ROWS: Final = 64
 BLOB_METADATA_KEY: Final = b"lance-encoding:blob"
-# Functions get the bytes, not where they are.
+# Functions receive the bytes of blobs, not their descriptions.
 WHOLE_BLOBS: Final = "all_binary"
-# With a smaller share of the rows it is quicker to take them one by one than to scan them all.
+# Below this share of rows, taking single rows is faster than a scan.
 DENSE: Final = 0.2
 OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
-# Strings, lists and the like: nobody knows before.
+# Assumed bytes per value for strings, lists and other types of variable width.
 DEFAULT_WIDTH: Final = 64
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a function is called with: Arrow columns, and for some of them files to be read lazily."""
+    """The arguments of a function: Arrow columns, and for some of them files that it reads lazily."""
 
     columns: pa.RecordBatch
     blobs: Blobs
@@ -47,9 +47,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Rows of a fragment in the order they are stored; `wanted` are the places of those to be computed.
+    """Rows of a fragment in storage order; `wanted` are the positions of those to compute.
 
-    `carried` are the values that the columns have; `inputs` reads what the function needs of some places.
+    `carried` holds the current values of the columns; `inputs` reads the function's inputs at given
+    positions.
     """
 
     row_ids: RowIds
@@ -60,7 +61,7 @@ class ReadRows:
 
 
 class FragmentReader:
-    """Reads one fragment for a stage."""
+    """Reads one fragment for a column stage."""
 
     def __init__(self, dataset: lance.LanceDataset, stage: FillColumn, fragment: lance.LanceFragment) -> None:
         self._dataset = dataset
@@ -69,7 +70,7 @@ class FragmentReader:
         self._inputs = InputReader(dataset, stage.call)
 
     def read(self, work: FragmentWork, *, has_values: bool) -> Iterator[ReadRows]:
-        """All its rows, or the span of the work; with `has_values` most need no input, for they are known."""
+        """Reads all rows, or the span of the work; `has_values` means that most values are known already."""
         carried = {} if work.rows is None else {f"__old_{i}": quoted(n) for i, n in enumerate(self._names)}
         is_dense = self._is_dense(work, has_values=has_values)
         expressions = self._inputs.expressions if is_dense else {}
@@ -122,7 +123,7 @@ class FragmentReader:
 
 
 class InputReader:
-    """Reads what a function is bound to, under names of its own: a table or view may use any other."""
+    """Reads the inputs of a function under generated names, since the table may use any other name."""
 
     def __init__(self, dataset: lance.LanceDataset, call: FunctionCall) -> None:
         self._dataset = dataset
@@ -141,7 +142,7 @@ class InputReader:
 
     @property
     def reads_blobs(self) -> bool:
-        """Whether bytes of blobs come with the rows."""
+        """Whether the rows include the bytes of blobs."""
         marked = {f.name for f in self._dataset.schema if BLOB_METADATA_KEY in (f.metadata or {})}
         return any(
             name.split(".")[0].strip("`") in marked
@@ -160,7 +161,7 @@ class InputReader:
         return self.with_blobs(batch, row_ids)
 
     def with_blobs(self, batch: pa.RecordBatch | None, row_ids: RowIds) -> Inputs:
-        """With the files of blobs that are read lazily; their columns are empty."""
+        """Adds the files of lazily read blobs, whose columns are null."""
         columns = [
             pa.nulls(len(row_ids)) if batch is None or name not in self.expressions else batch[name]
             for name in self._names
@@ -176,7 +177,7 @@ class InputReader:
 
 
 def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
-    """What to read for a function; an expression is evaluated by the scan: what is read is its value."""
+    """The expressions to scan for a function; the scan itself evaluates a SQL function."""
     if call.function.encoding is FunctionEncoding.SQL:
         return {f"{prefix}_0": expression_of(call.function)}
     return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
@@ -192,7 +193,7 @@ def scan_rows(dataset: lance.LanceDataset) -> int:
 
 
 def byte_width(kind: pa.DataType) -> int:
-    """About how many bytes a value takes."""
+    """Approximate number of bytes per value."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * byte_width(kind.value_type)
     if pa.types.is_struct(kind):

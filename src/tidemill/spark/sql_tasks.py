@@ -1,4 +1,12 @@
-"""What tasks do around a statement: read rows of its tables, and write rows of its result."""
+"""What tasks do around a SQL statement: read rows of its sources and write rows of its result.
+
+Spark evaluates the statement itself. `read_function` returns the function that feeds it: each task scans
+pieces of a Lance fragment, restricted to the rows whose key hash is wanted during an incremental refresh, and
+converts them to types that Spark supports. `write_function` returns the function that consumes the result:
+Spark partitions and sorts it by key, so each task sees all rows of a key together, as `ViewWriter` requires
+to match new rows with existing ones. Arrow batches may end in the middle of a key, so `whole_keys` re-cuts
+them first; otherwise both halves could be matched with the same existing rows.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +35,13 @@ from tidemill.spark.type_casts import cast_values
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 BatchFunction: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
-# So many rows are looked through at a time for those that are wanted.
+# Number of rows that are searched for wanted keys at a time.
 PIECE_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some of the live rows of a fragment, in the order they are stored."""
+    """A range of live rows of a fragment, in storage order."""
 
     fragment_id: int
     offset: int
@@ -41,7 +49,7 @@ class Piece:
 
 
 def split_into_pieces(dataset: lance.LanceDataset) -> list[Piece]:
-    """All live rows, in pieces of about the same size."""
+    """Divides all live rows into pieces of about the same size."""
     counts = [(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()]
     return [
         Piece(fragment_id, offset, min(PIECE_ROWS, rows - offset))
@@ -51,11 +59,12 @@ def split_into_pieces(dataset: lance.LanceDataset) -> list[Piece]:
 
 
 def input_schema(source: SqlInput, schema: pa.Schema) -> pa.Schema:
-    """The columns that the statement sees, in types that Spark has."""
+    """The columns that the statement sees, in types that Spark supports. Raises TypeError."""
     types = [(name, spark_type(read_type(schema.field(name)))) for name in source.columns]
     unknown = [name for name, kind in types if kind is None]
     if unknown:
-        raise TypeError(f"{unknown[0]} is of type {schema.field(unknown[0]).type}, which Spark does not have")
+        kind = schema.field(unknown[0]).type
+        raise TypeError(f"{unknown[0]} is of type {kind}, which Spark does not support")
     keys = [(KEY, pa.int64())] if source.key_columns else []
     return pa.schema([*types, *keys])
 
@@ -63,7 +72,7 @@ def input_schema(source: SqlInput, schema: pa.Schema) -> pa.Schema:
 def read_function(
     source: SqlInput, schema: pa.Schema, shares: Sequence[Sequence[Piece]], scratch: str
 ) -> BatchFunction:
-    """The function that Spark ships to read a table: a number stands for the share to read."""
+    """The function that Spark ships to read a table; its input rows are the numbers of shares to read."""
 
     def read(numbers: Batches) -> Iterator[pa.RecordBatch]:
         report = TaskReport(scratch)
@@ -120,7 +129,7 @@ def _batch_rows(dataset: lance.LanceDataset, source: SqlInput) -> int:
 def _find_wanted(
     dataset: lance.LanceDataset, source: SqlInput, piece: Piece, members: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """The ids of the piece's rows, and which of them have a key that is wanted."""
+    """The ids of the rows in a piece, and a mask of those with a wanted key."""
     scanner = get_fragment(dataset, piece.fragment_id).scanner(
         columns={name: quoted(name) for name in source.key_columns},
         with_row_id=True,
@@ -152,9 +161,9 @@ def _for_spark(batch: pa.RecordBatch, source: SqlInput, schema: pa.Schema) -> pa
 
 
 def write_function(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> BatchFunction:
-    """The function that Spark ships to write rows that come in the order of their keys, in these columns.
+    """The function that Spark ships to write rows, which arrive sorted by key and with these columns.
 
-    `keys` are those that rows may have, None for any.
+    `keys` are the keys that rows may have, or None for any.
     """
     positions = {name: position for position, name in enumerate(names)}
 
@@ -174,7 +183,7 @@ def write_function(target: ViewTarget, names: Sequence[str], keys: BitMap64 | No
 
 
 def whole_keys(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut so that no two batches have rows of the same key; they come sorted by it."""
+    """Re-cuts batches that are sorted by key so that no two of them contain the same key."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         keys = batch.column(KEY).to_numpy()

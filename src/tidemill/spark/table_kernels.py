@@ -1,4 +1,4 @@
-"""What a task does to call a table function: once for each partition of a view's source."""
+"""The task kernel that calls a table function, once per partition of a view's source."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tidemill.spark.task_reports import TaskReport
 def write_table_fragments(
     stage: RunTableFunction, partitions: Sequence[Partition], report: TaskReport, host: FunctionHost
 ) -> list[WrittenRows]:
-    """Calls the table function for each of the partitions and writes what it yields.
+    """Calls the table function for each partition and writes the rows it yields.
 
-    It reads the table itself, so it is called here, whatever the host says.
+    The function reads the table itself, so it always runs in the task's process, whatever isolation is set.
     """
     failures: list[RowFailure] = []
     skipped = BitMap64()
@@ -51,7 +51,7 @@ def write_table_fragments(
 def _write_partition(
     stage: RunTableFunction, partition: Partition, report: TaskReport, writer: ViewWriter
 ) -> RowFailure | None:
-    """What the function failed with for good, if the partition may be skipped for it."""
+    """Writes one partition; returns the final failure if the policy allows skipping the partition."""
     policy = stage.policy.on_error
     key = None if stage.target.key is None else partition.key
     if policy.action is ErrorAction.FAIL and policy.attempts == 1:
@@ -59,7 +59,7 @@ def _write_partition(
         return None
     for attempt in range(1, policy.attempts + 1):
         try:
-            # Held until it is known that there is no failure to come.
+            # Collected first, because the function may still fail after yielding rows.
             rows: Iterable[pa.RecordBatch] = list(_call_function(stage, partition, report))
         except FunctionRaised as raised:
             failure = _on_partition(raised.failure, partition, attempt)
@@ -76,7 +76,7 @@ def _write_partition(
 
 
 def _is_one_of(raised: FunctionRaised, wanted: tuple[str, ...]) -> bool:
-    """Classes that the exception derives from count, too."""
+    """Also matches base classes of the exception."""
     return raised.__cause__ is not None and described(raised.__cause__).is_one_of(wanted)
 
 

@@ -1,4 +1,4 @@
-"""The rows a table function is given: a query it may narrow and read as it likes."""
+"""The source passed to a table function: a query that it can refine and read."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BATCH_ROWS: Final = 8192
 
 @dataclass(frozen=True)
 class TableSource:
-    """Has the reading methods of a lancedb query builder; every one of them reads anew.
+    """Has the reading methods of a lancedb query builder; each call reads the data again.
 
-    What narrows it gives another source and leaves this one as it was. With `rows` it is made of those alone.
+    Methods that refine the query return a new source. `rows` restricts the source to those row ids.
     """
 
     dataset: lance.LanceDataset
@@ -93,7 +93,7 @@ class TableSource:
         )
 
     def _take_batches(self, size: int) -> Iterator[pa.RecordBatch]:
-        """Those of the listed rows that there are after filter, offset and limit."""
+        """The rows in `rows` that remain after filter, offset and limit."""
         row_ids = np.array((self.rows or BitMap64()).to_array(), dtype=np.uint64)
         names = [*self.columns, *([ROW_ID] if self.has_row_id else [])]
         to_skip, remaining = self.offset_rows or 0, self.limit_rows

@@ -1,4 +1,4 @@
-"""Values that come from Spark, brought into the types of a table."""
+"""Casts values that come from Spark to the types of a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tidemill.jobs.planner.sql_types import is_list
 
 
 def cast_values(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in another type; raises ValueError when they do not fit."""
-    # A copy: Lance cannot take decimals from where they lie in Spark's stream.
+    """Casts values to another type. Raises ValueError if they do not fit."""
+    # Copies: Lance cannot use decimals in place in the buffers of Spark's stream.
     return _converted(pa.concat_arrays([column, column.slice(0, 0)]), kind)
 
 
@@ -37,11 +37,11 @@ def _holds_vectors(kind: pa.DataType) -> bool:
 
 
 def _vectors(column: pa.ListArray, kind: pa.FixedSizeListType) -> pa.Array:
-    """Arrow's own cast crashes where all lists are null (pyarrow 26)."""
+    """Replaces Arrow's own cast, which crashes if all lists are null (pyarrow 26)."""
     size = kind.list_size
     lengths = pc.list_value_length(column).drop_null()
     if pc.any(pc.not_equal(lengths, size)).as_py():
-        raise ValueError(f"a list has another length than {size}, which all of the column have to have")
+        raise ValueError(f"a list does not have the length {size} that the column requires")
     values = _converted(column.flatten(), kind.value_type)
     if not column.null_count:
         return pa.FixedSizeListArray.from_arrays(values, type=kind)

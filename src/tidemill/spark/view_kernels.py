@@ -1,4 +1,4 @@
-"""What a task does to evaluate a view: plain functions over Lance fragments and Arrow batches."""
+"""The task kernel that evaluates query and chunker views: plain functions over fragments and batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_FAILURES: Final[tuple[RowFailure, ...]] = ()
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Rows of a view, and the source rows on which a function failed; `skipped` have no rows for that."""
+    """Evaluated rows of a view and the failures; source rows in `skipped` produced no rows."""
 
     rows: pa.RecordBatch
     failures: tuple[RowFailure, ...] = NO_FAILURES
@@ -42,7 +42,7 @@ Evaluator: TypeAlias = Callable[[pa.RecordBatch], EvaluatedRows]
 
 
 def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
-    """What may have killed a task is run in a process of its own, where it can be traced to its row."""
+    """A function suspected of having killed a task runs in its own process, to find the row at fault."""
     task_host = replace(host, isolation=Isolation.PROCESS) if policy.is_suspect else host
     return CallSettings(task_host, policy.on_error, policy.threads, policy.environment)
 
@@ -50,7 +50,7 @@ def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
 def write_view_fragments(
     stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[WrittenRows]:
-    """Evaluates the view for the rows and writes what comes out as new fragments of it."""
+    """Evaluates the view for the given source rows and writes the results as new fragments."""
     with ExitStack() as stack:
         evaluate = _evaluator(stage, call_settings(stage.policy, host), stack)
         writer = stack.enter_context(ViewWriter(stage.target, _rows_of(work)))
@@ -64,7 +64,7 @@ def write_view_fragments(
 
 
 def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
-    """The source rows, if all of them are listed."""
+    """The source rows, or None if whole fragments are read."""
     listed = BitMap64()
     for item in work:
         if item.rows is None:
@@ -74,7 +74,7 @@ def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
 
 
 class _Task:
-    """Keeps together what a task has made."""
+    """Collects the rows and failures of one task."""
 
     def __init__(self, report: TaskReport, writer: ViewWriter) -> None:
         self._report = report
@@ -101,7 +101,7 @@ def _write_capped(
     evaluate: Evaluator,
     task: _Task,
 ) -> WrittenRows:
-    """Goes through source rows by their ids until there is no room for more rows."""
+    """Evaluates source rows in the order of their ids until the view's row limit is reached."""
     all_ids, all_counts = np.empty(0, np.uint64), np.empty(0, np.int64)
     cut: int | None = None
     for ids, batch in slices:
@@ -111,7 +111,7 @@ def _write_capped(
         ordered = sources[order]
         counts = np.searchsorted(ordered, ids, side="right") - np.searchsorted(ordered, ids, side="left")
         shown = rows_fitting(cap, ids, counts, int(all_counts.sum()))
-        # What is shown of a row that does not fit ends the view, so that it is the first ones of all.
+        # A source row that only fits partly ends the view, so that the view holds the first rows overall.
         overflowing = np.flatnonzero(shown < counts)
         end = int(overflowing[0]) if len(overflowing) else len(ids)
         rows = int(shown[: end + 1].sum())

@@ -1,4 +1,4 @@
-"""How a task reads the source of a view: the rows it is to evaluate, and no more than that."""
+"""How a task reads the source of a view: only the rows that it evaluates."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tidemill.lance.column_files import get_fragment
 from tidemill.spark.reading import DENSE, SCAN_ROWS, WHOLE_BLOBS, RowIds, input_columns, scan_rows
 
 ROWS_PER_CALL: Final = SCAN_ROWS // 16
-# Where it is not known yet how many rows are wanted, few are tried at first.
+# A capped view may need few rows, so the first batch is small.
 FIRST_BATCH_ROWS: Final = 64
 MATCHES: Final = "__matches"
 ROW_ID: Final = "_rowid"
 
 
 def prefix_of(number: int) -> str:
-    """What the inputs of one of a view's functions are read as."""
+    """The name prefix for the inputs of one of a view's functions."""
     return f"__call_{number}"
 
 
 class ViewSourceReader:
-    """Reads what a view's columns and functions are made from, for rows that its filter lets through."""
+    """Reads the inputs of a view's columns and functions, for rows that match its filter."""
 
     def __init__(self, stage: WriteViewRows) -> None:
         self._stage = stage
@@ -51,7 +51,7 @@ class ViewSourceReader:
                 yield from self._scan(fragment, item)
 
     def in_order(self, work: Sequence[FragmentWork]) -> Iterator[tuple[RowIds, pa.RecordBatch]]:
-        """Ids in ascending order, at first a few, and those of their rows that the filter lets through."""
+        """Row ids in ascending order, few at first, each time with the rows that match the filter."""
         ids = [np.array(item.rows.to_array(), dtype=np.uint64) for item in work if item.rows is not None]
         ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *ids]))
         start, size = 0, min(FIRST_BATCH_ROWS, self._rows)
@@ -79,7 +79,7 @@ class ViewSourceReader:
             yield self._take(row_ids[start : start + size])
 
     def _take(self, row_ids: RowIds) -> pa.RecordBatch:
-        """Rows one by one, which is quicker than a scan while they are few."""
+        """Takes single rows, which is faster than a scan if they are few."""
         expressions = {**self._columns, ROW_ID: ROW_ID}
         if self._stage.filter is not None:
             expressions[MATCHES] = self._stage.filter

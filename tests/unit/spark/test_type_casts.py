@@ -27,7 +27,7 @@ def test_lists_become_vectors(values: list[Any]) -> None:
 
 
 def test_a_list_of_another_length_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="another length than 2"):
+    with pytest.raises(ValueError, match="does not have the length 2"):
         cast_values(pa.array([[1.0, 2.0], [3.0]], LISTS), VECTORS)
 
 
