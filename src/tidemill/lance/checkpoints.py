@@ -1,4 +1,16 @@
-"""Checkpoints: values computed but not published yet, safe from crashes."""
+"""Checkpoints: computed values that are not yet published but survive a crash.
+
+A job that is killed, paused or loses its lease has usually spent most of its time in user functions. While it
+runs, tasks write checkpoint files below `<root>/<subject>/<digest>/<scope>`; when a job for the same subject
+and function starts, `find_usable` tells which of their values still hold.
+
+A value holds if the row's inputs are the same at the version the new job reads. A checkpoint may be older or
+newer than that version, so the check runs `find_changes` between the two and drops the rows that differ.
+Using a value without this check would publish results of old inputs as current.
+
+Column files that were finished but never published are converted first: their values become ordinary
+checkpoints. `sweep` removes what no job has picked up for some time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +43,7 @@ from tidemill.storage.filesystems import open_location
 
 
 class LanceCheckpoints:
-    """Checkpoints of columns, and which of their values still hold."""
+    """Finds, writes and removes the checkpoints of computed columns."""
 
     def __init__(self, root: str, data: LanceTableData, sources: LanceSourceTables) -> None:
         self._root = root
@@ -82,7 +94,7 @@ class LanceCheckpoints:
         remove_folder(location)
 
     def sweep(self, age: timedelta) -> None:
-        """Removes what nobody has come back for in that time."""
+        """Removes files that are older than `age`."""
         filesystem, directory = open_location(self._root)
         selector = fs.FileSelector(directory, allow_not_found=True, recursive=True)
         oldest = datetime.now(UTC) - age
@@ -91,7 +103,7 @@ class LanceCheckpoints:
                 filesystem.delete_file(info.path)
 
     def _salvage(self, location: str, table: Table) -> None:
-        """Takes the values out of column files that were finished and never published."""
+        """Converts column files that were finished but never published into checkpoints."""
         for path, version, files in read_finished(location):
             for file in files:
                 self.keep(location, table, version, file)
@@ -99,6 +111,6 @@ class LanceCheckpoints:
 
 
 def _as_single_array(columns: pa.Table) -> pa.Array:
-    """The column, or several as the fields of one: a checkpoint has one value per row."""
+    """The single column, or a struct of several: a checkpoint has one value per row."""
     arrays = [column.combine_chunks() for column in columns.columns]
     return arrays[0] if len(arrays) == 1 else pa.StructArray.from_arrays(arrays, names=columns.column_names)

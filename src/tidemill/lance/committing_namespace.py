@@ -1,4 +1,17 @@
-"""The catalog as pylance sees it when we write: commits become version rows, in process."""
+"""The namespace through which pylance commits into the catalog, in process.
+
+pylance can delegate versioning to a namespace: it asks for the latest version, writes a staged manifest and
+calls `create_table_version`. Remote clients do that over HTTP. Our own writes (inserts, edits, indexes,
+published jobs) pass a `CommittingNamespace` instead, so they take the same path as `version/create` and end
+in the same transaction with the effects in `on_commit`. The call goes in a circle: the core calls this
+adapter, the adapter calls pylance, and pylance calls back into `VersionOperations.commit`.
+
+A commit that bypassed the namespace would create a manifest that the catalog only discovers later, without
+its lease check, ledger entry or coverage.
+
+pylance turns exceptions of the callback into strings, and it reports some lost races as an unknown outcome.
+The namespace therefore remembers both the original error and whether the race was lost.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +40,10 @@ from tidemill.errors import TidemillError
 
 
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
-    """A manifest that somebody put into the table's directory may lead anywhere, and we would go there."""
+    """Rejects base paths outside the table: a forged manifest could make the server read other locations.
+
+    Raises InvalidTableState.
+    """
     for base in dataset.base_paths().values():
         location = settled_location(base.path, "")
         if location != table.location and not is_below(location, f"{table.location}/tree"):
@@ -35,10 +51,10 @@ def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
 
 
 class CommittingNamespace(LanceNamespace):
-    """One table on one branch, for one write: pylance commits through the same code as `version/create`.
+    """One table on one branch, for one write.
 
-    pylance turns whatever a commit raises into words; `failure` keeps the error itself. `lost_race` says that
-    the last commit came too late: nothing of it is there, even where pylance calls its outcome unknown.
+    `failure` is the error that the commit raised. `lost_race` means that another writer took the version:
+    nothing was committed, even if pylance calls the outcome unknown.
     """
 
     def __init__(
@@ -55,7 +71,7 @@ class CommittingNamespace(LanceNamespace):
         return [str(self._table.table_id)]
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
-        """To be written to; the newest version if none is given."""
+        """Opens the table for writing, by default at the newest version."""
         opened = lance.dataset(namespace_client=self, table_id=self.table_id, version=version)
         check_bases(self._table, opened)
         return opened
@@ -104,7 +120,7 @@ class CommittingNamespace(LanceNamespace):
         return CreateTableVersionResponse(version=_to_wire(version))
 
     def _requested_table(self, fields: Mapping[str, Any]) -> Table:
-        """pylance names a branch when it leaves the one it has opened."""
+        """The table on the requested branch; pylance names it only if it differs from the opened one."""
         branch = fields.get("branch")
         return self._table if branch is None else self._table.on(str(branch))
 
@@ -119,5 +135,5 @@ def _to_wire(version: TableVersion) -> WireVersion:
 
 
 def _fields(request: Any) -> Mapping[str, Any]:
-    """pylance hands a dict, the generated client a model."""
+    """pylance passes a dict, the generated client a model."""
     return request if isinstance(request, Mapping) else request.model_dump()

@@ -1,4 +1,4 @@
-"""Rows of Lance tables: written as versions of the catalog, read from storage."""
+"""Opens Lance datasets, commits writes as catalog versions, and translates pylance's errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CONFLICT_MESSAGES: Final = (
     "Too many concurrent writers",
     "Too much write contention",
 )
-# What an expression makes of the rows shows only when it runs.
+# Raised while an expression of the caller is evaluated.
 CALLER_ERRORS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
-# A file that does not come, or not whole; what is at fault is neither the request nor the server.
+# A file is unavailable or truncated; neither the request nor the server is at fault.
 STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
 
 Written = TypeVar("Written")
@@ -38,7 +38,7 @@ class LanceTableData:
 
     def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
         def only_first_version(tx: CatalogTransaction, version: int) -> None:
-            # Lance would go on and write over what another creator has just made.
+            # Otherwise Lance would overwrite a table that another client has just created.
             if version != 1:
                 raise TableAlreadyExists(table.ident)
             on_commit(tx, version)
@@ -55,7 +55,7 @@ class LanceTableData:
         return WriteResult(dataset.version, dataset.count_rows())
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult:
-        # Kept, because a conflict that Lance cannot settle means writing them again.
+        # Buffered, because a conflict that Lance cannot resolve means writing the rows again.
         buffered = rows.read_all()
 
         def write(namespace: CommittingNamespace) -> int:
@@ -95,7 +95,10 @@ class LanceTableData:
         field: str = "request",
         attempts: int = COMMIT_ATTEMPTS,
     ) -> Written:
-        """Does a write, and does it again on the newest version where another writer was in its way."""
+        """Runs a write and repeats it on the newest version after a conflict.
+
+        Raises ConcurrentModification.
+        """
         for attempt in range(1, attempts + 1):
             namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field):
@@ -109,7 +112,7 @@ class LanceTableData:
         raise ConcurrentModification(f"{table.ident} changes too fast; try again")
 
     def open(self, table: Table, version: int | None) -> lance.LanceDataset:
-        """The table at a version; the catalog, not storage, says which one is the latest."""
+        """Opens a version of a table; the catalog, not storage, determines the latest."""
         number = self._versions.get_latest(table).version if version is None else version
         with translated(table.ident):
             opened = lance.dataset(table.data_location, version=number, session=self._session)
@@ -118,7 +121,7 @@ class LanceTableData:
 
 
 def is_retryable(error: Exception) -> bool:
-    """pylance says some conflicts by type and others only in words."""
+    """pylance marks some conflicts on the exception and others only in the message."""
     return getattr(error, "retryable", False) is True or any(text in str(error) for text in CONFLICT_MESSAGES)
 
 
@@ -126,7 +129,7 @@ def is_retryable(error: Exception) -> bool:
 def translated(
     ident: TableIdent, namespace: CommittingNamespace | None = None, field: str = "request"
 ) -> Iterator[None]:
-    """Turns pylance's errors into ours; what the commit itself raised goes first."""
+    """Translates pylance's errors; an error raised by the commit itself takes precedence."""
     try:
         yield
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
@@ -150,5 +153,5 @@ def translated(
 
 
 def _first_line(error: Exception) -> str:
-    """pylance appends the source line of its own code; users cannot use that."""
+    """The message without the source location that pylance appends."""
     return str(error).splitlines()[0].split(", /")[0].split(", rust/")[0].split(", location:")[0]

@@ -1,4 +1,4 @@
-"""Rows of Lance tables changed in place: merged, updated, deleted; each change is one version."""
+"""Merges, updates and deletes rows of Lance tables; each change is one version."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
 
-# Lance tries an edit again by itself; together the attempts may take as long as a patient client waits.
+# Lance retries an edit itself; all attempts together may take as long as a patient client waits.
 CONFLICT_RETRIES: Final = 30
 RETRY_TIMEOUT: Final = timedelta(seconds=60)
 
-# The dialect that knows all quotes around names.
+# The dialect that accepts every kind of quotes around names.
 QUOTING: Final = "sqlite"
 NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
@@ -95,10 +95,10 @@ def _on_newest(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
 
 
 def _key(ident: TableIdent, schema: pa.Schema, source: pa.Schema, path: str) -> str:
-    """Lance compares whole columns; it looks for a quoted name as it stands."""
+    """The column to match on. Lance matches whole columns and does not unquote names."""
     names, _ = get_field(ident, schema, path, "on")
     if len(names) > 1:
-        raise InvalidInput("on", f"'{path}' is a part of a column; rows are matched by whole columns")
+        raise InvalidInput("on", f"'{path}' is part of a column; rows are matched by whole columns")
     if names[0] not in source.names:
         raise InvalidInput("on", f"the rows have no column '{names[0]}'; they have {', '.join(source.names)}")
     return names[0]
@@ -119,7 +119,7 @@ def _merge_builder(builder: MergeInsertBuilder, merge: RowMerge) -> MergeInsertB
 
 
 def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str]) -> dict[str, str]:
-    """New values by column. Lance sets whole columns: a part of one is set by building the rest again."""
+    """New values by column. Lance sets whole columns, so updating a nested field rebuilds its struct."""
     changes: dict[str, Any] = {}
     for path, expression in values.items():
         names, _ = get_field(ident, schema, path, "updates")
@@ -131,7 +131,7 @@ def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str
 
 
 def _check_independent(path: str, expression: str, others: Set[str]) -> None:
-    """Lance sets columns one after the other, in any order: it might read new values or old ones."""
+    """Lance sets columns one after the other, in any order, so an expression might read old or new values."""
     try:
         tokens = sqlglot.tokenize(expression, read=QUOTING)
     except SqlglotError as error:
@@ -144,7 +144,7 @@ def _check_independent(path: str, expression: str, others: Set[str]) -> None:
         if is_column and token.text.lower() in others:
             raise InvalidInput(
                 "updates",
-                f"'{path}' is made of '{token.text}', which is updated too; send one update after the other",
+                f"'{path}' reads '{token.text}', which is updated as well; send one update after the other",
             )
 
 
@@ -152,7 +152,7 @@ def _add_change(changes: dict[str, Any], names: tuple[str, ...], expression: str
     for name in names[:-1]:
         changes = changes.setdefault(name, {})
         if not isinstance(changes, dict):
-            raise InvalidInput("updates", f"'{path}' is a part of another field that is updated as a whole")
+            raise InvalidInput("updates", f"'{path}' is part of another field that is updated as a whole")
     if names[-1] in changes:
         raise InvalidInput("updates", f"'{path}' is updated twice, or has a part that is updated as well")
     changes[names[-1]] = expression
@@ -162,7 +162,7 @@ def _value(field: pa.Field, names: tuple[str, ...], change: Any) -> str:
     if isinstance(change, str):
         return change
     if not pa.types.is_struct(field.type):
-        raise InvalidInput("updates", f"'{sql_path(names)}' has no parts that can be updated by themselves")
+        raise InvalidInput("updates", f"'{sql_path(names)}' has no fields that can be updated separately")
     members = (
         f"{_literal(member.name)}, {_value(member, path, change.get(member.name, sql_path(path)))}"
         for member, path in ((member, (*names, member.name)) for member in field.type)

@@ -1,4 +1,4 @@
-"""Rows as an IVF index parts them."""
+"""Partitions the rows of a table by an IVF index."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.stages import Partition
 
 FIELD: Final = "udtf_spec.partition_by_indexed_column"
-# The key of the rows that the index does not know yet.
+# The partition key of rows that are not indexed yet.
 UNINDEXED: Final = -1
 
 
 def index_partitions(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> Sequence[Partition]:
-    """One for each partition that has rows; the rows that the index does not know yet are one more."""
+    """One partition per non-empty IVF partition, and one for the rows that are not indexed yet."""
     reader = VectorIndexReader(dataset, _index_of(ident, dataset, column))
     live = dataset.scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_numpy()
     unassigned = row_set(np.sort(live))
@@ -32,9 +32,7 @@ def index_partitions(ident: TableIdent, dataset: lance.LanceDataset, column: str
         if rows:
             partitions.append(Partition(number, f"partition {number} of {column}", rows))
     if unassigned:
-        partitions.append(
-            Partition(UNINDEXED, f"rows that the index of {column} does not know yet", unassigned)
-        )
+        partitions.append(Partition(UNINDEXED, f"rows not yet in the index of {column}", unassigned))
     return partitions
 
 

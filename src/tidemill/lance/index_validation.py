@@ -1,4 +1,4 @@
-"""Index definitions in pylance's words, and a rehearsal of them on a handful of rows before a job is made."""
+"""Builds indexes with pylance, and tries a definition on a few rows before a job is submitted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISTANCE_TYPES: Final = ("l2", "cosine", "dot", "hamming")
 QUANTIZER_BITS: Final = (4, 8)
 TRIAL_ROWS: Final = 32
 TRIAL_COLUMN: Final = "rehearsed"
-# Training the product quantizer takes time and hundreds of rows; its parameters are checked here instead.
+# Training a product quantizer is slow and needs hundreds of rows, so the trial uses a flat index instead.
 TRIAL_TYPES: Final[Mapping[IndexType, IndexType]] = {
     IndexType.IVF_PQ: IndexType.IVF_FLAT,
     IndexType.IVF_HNSW_PQ: IndexType.IVF_HNSW_FLAT,
@@ -28,7 +28,7 @@ PYLANCE_NAMES: Final[Mapping[str, str]] = {"max_iterations": "max_iters", "dista
 
 
 def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
-    """Builds the index on rows of the column's type in memory; raises what Lance raises when it cannot."""
+    """Builds the index in memory on rows of the column's type. Raises InvalidInput or Lance's own errors."""
     if definition.index_type.is_vector:
         _check_vector_parameters(definition, field)
     index_type = TRIAL_TYPES.get(definition.index_type, definition.index_type)
@@ -51,7 +51,7 @@ def create_index(
     field: pa.Field,
     on_progress: Callable[[IndexProgress], None] | None,
 ) -> None:
-    """Builds and commits; the definition's column has to be a canonical path to the field."""
+    """Builds and commits an index; the definition's column must be the canonical path of the field."""
     options: dict[str, Any] = {
         PYLANCE_NAMES.get(key, key): value for key, value in definition.parameters.items()
     }
@@ -78,7 +78,7 @@ def create_index(
 
 
 def needed_rows(definition: IndexDefinition) -> int:
-    """How many rows have to have a value before the index can be trained."""
+    """Number of rows with a value that are needed to train the index."""
     if not definition.index_type.is_vector:
         return 0
     if definition.index_type in TRIAL_TYPES:
@@ -87,7 +87,7 @@ def needed_rows(definition: IndexDefinition) -> int:
 
 
 def dimension_of(field: pa.Field) -> int:
-    """Of a column of vectors, or of lists of vectors."""
+    """The dimension of a column of vectors, or of lists of vectors. Raises InvalidInput."""
     data_type = field.type
     if isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
@@ -112,11 +112,11 @@ def _check_vector_parameters(definition: IndexDefinition, field: pa.Field) -> No
             "distance_type", f"{parameters['distance_type']!r:.60} is none of {', '.join(DISTANCE_TYPES)}"
         )
     if definition.index_type in TRIAL_TYPES and parameters.get("num_bits", 8) not in QUANTIZER_BITS:
-        raise InvalidInput("num_bits", f"{parameters['num_bits']} is not 4 or 8, which the quantizer can do")
+        raise InvalidInput("num_bits", f"{parameters['num_bits']} is not 4 or 8, the supported sizes")
 
 
 def _default_sub_vectors(dimension: int) -> int:
-    """As lancedb chooses: sub-vectors of 16 values are fast, of 8 are fine, of all slow."""
+    """Chooses like lancedb: 16 values per sub-vector are fast, 8 are acceptable, one sub-vector is slow."""
     for width in (16, 8):
         if dimension % width == 0:
             return dimension // width
@@ -124,7 +124,7 @@ def _default_sub_vectors(dimension: int) -> int:
 
 
 def _values(data_type: pa.DataType) -> pa.Array:
-    """Vectors to train with; any other column is rehearsed with rows that have no value."""
+    """Vectors to train with; for any other type one null is enough."""
     inner = data_type.value_type if pa.types.is_list(data_type) else data_type
     if not pa.types.is_fixed_size_list(inner):
         return pa.nulls(1, data_type)

@@ -1,4 +1,4 @@
-"""Indexes of Lance tables: rehearsed, built, listed, dropped."""
+"""Checks, builds, lists and drops indexes of Lance tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lance.lance.indices import IndexDescription
 
 ATTEMPTS: Final = 20
-# Lance's names in CamelCase, ours as the specification writes them.
+# Lance's names and those of the specification.
 TYPE_NAMES: Final[Mapping[str, str]] = {
     "BTree": IndexType.BTREE,
     "Bitmap": IndexType.BITMAP,
@@ -134,7 +134,7 @@ class LanceTableIndexes:
     def _check_buildable(
         self, table: Table, dataset: lance.LanceDataset, definition: IndexDefinition
     ) -> None:
-        """Others may have worked on the table since the request was looked at."""
+        """Checks again: the table may have changed since the request was accepted."""
         if not definition.is_replacement and _find(dataset, definition.name) is not None:
             raise TableIndexAlreadyExists(table.ident, definition.name)
         needed = needed_rows(definition)
@@ -142,13 +142,13 @@ class LanceTableIndexes:
             path, _ = _column(table.ident, dataset.schema, definition)
             rows = dataset.count_rows(f"{path} IS NOT NULL")
             if rows < needed:
-                # Lance would make an index that holds no row, and say nothing.
+                # Lance would silently build an index without rows.
                 raise _too_few_rows(definition, needed, rows)
 
 
 @contextmanager
 def _as_invalid_input() -> Iterator[None]:
-    """pylance refuses what cannot be indexed with errors of many types."""
+    """Raises InvalidInput for the various errors with which pylance rejects an index."""
     try:
         yield
     except (TypeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Hashes of whole rows, to find those that may be the same; whether they are, their values tell."""
+"""Hashes of whole rows, to find rows that may be equal; callers compare the values afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHIFT: Final = np.uint64(31)
 
 
 def row_hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> Hashes:
-    """One for each row; rows with the same values have the same."""
+    """One hash per row; equal rows have equal hashes."""
     hashes = np.full(len(batch), SEED, dtype=np.uint64)
     for name in columns:
         hashes = hashes * FACTOR + _hashes(batch.column(name))
@@ -49,7 +49,7 @@ def _fields(array: pa.StructArray) -> pa.RecordBatch:
 
 
 def _list_hashes(array: pa.Array) -> Hashes:
-    """The hashes of the values, each weighted with its place, so that their order counts."""
+    """Combines the hashes of the elements, weighted by position so that their order matters."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = _hashes(array.flatten())
     ends = np.cumsum(lengths)

@@ -1,4 +1,4 @@
-"""Row ids and deletions of fragments in the form in which Lance keeps them."""
+"""Encodes row ids and deletions of fragments in Lance's format."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pyroaring import BitMap
 
 from tidemill.storage.filesystems import open_location
 
-# Fields of Lance's messages.
+# Field numbers of Lance's messages.
 SEGMENT: Final = 1
 RANGE: Final = 1
 ARRAY: Final = 5
 U32: Final = 2
 IDS_PER_SEGMENT: Final = 1 << 16
-# With fewer runs than that part of the ids, runs are shorter to write.
+# From this average run length on, ranges are the shorter encoding.
 MIN_IDS_PER_RUN: Final = 4
 
 
 def with_row_ids(fragment: FragmentMetadata, row_ids: npt.NDArray[np.uint64]) -> dict[str, Any]:
-    """The description of a new fragment whose rows are rows that had these ids before."""
+    """The JSON of a new fragment whose rows keep these existing ids."""
     described = _as_json(fragment)
     described["row_id_meta"] = {"Inline": list(encoded_row_ids(row_ids))}
     return described
 
 
 def encoded_row_ids(row_ids: npt.NDArray[np.uint64]) -> bytes:
-    """Lance's message for a sequence of ids: segments that are runs, or offsets from the smallest id."""
+    """Lance's message for a sequence of ids: segments of ranges, or of offsets from the smallest id."""
     cuts = np.flatnonzero(np.diff(row_ids) != 1) + 1
     if len(cuts) < len(row_ids) // MIN_IDS_PER_RUN:
         return b"".join(_range_segment(ids) for ids in np.split(row_ids, cuts))
@@ -54,7 +54,7 @@ def _offset_segment(ids: npt.NDArray[np.uint64]) -> bytes:
 def with_deletions(
     fragment: FragmentMetadata, location: str, version: int, deleted: BitMap
 ) -> FragmentMetadata:
-    """The fragment at that version without the rows at these offsets, which is everything deleted in it."""
+    """The fragment with a new deletion file; `deleted` contains all deleted offsets, old and new."""
     number = secrets.randbits(62)
     filesystem, path = open_location(f"{location}/_deletions/{fragment.id}-{version}-{number}.bin")
     filesystem.create_dir(path.rpartition("/")[0], recursive=True)

@@ -1,4 +1,14 @@
-"""Which rows of a view are those made anew: unchanged ones stay, changed ones keep their identity."""
+"""Matches recomputed rows of a view with the rows it already has.
+
+A refresh recomputes all rows of some keys (source rows or groups). `ViewWriter` then has to know, for each
+new row, which existing row it replaces: equal rows stay untouched, changed rows are rewritten under their old
+row id, and the rest is added or removed. Stable ids matter because other computed columns and views depend on
+them. If every recomputed row were written as new, each refresh would make all of them stale, and columns that
+others have added to the view would lose their values.
+
+Everything is vectorized over whole batches. Rows are numbered by group (key, or key and position), hashes
+find candidates, and the values decide.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +31,18 @@ NO_MATCH: Final = -1
 
 @dataclass(frozen=True)
 class Match:
-    """For each new row the place of the old one that it takes over from, or -1, and whether both are same."""
+    """For each new row the index of the old row it replaces, or NO_MATCH, and whether both are equal."""
 
     old: Numbers
     is_same: Mask
 
 
 def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str | None) -> Match:
-    """Pairs the rows of two batches that have the same key.
+    """Pairs rows of two batches that have the same key; `position` names the column that orders them.
 
-    First those at the same place with the same content, then those with the same content elsewhere; of what
-    is left, those at the same place, or the only ones of their key.
+    First pairs rows at the same position with equal content, then rows with equal content at other positions.
+    Of the remaining rows it pairs those at the same position or, without positions, the only ones of their
+    key.
     """
     match = Match(np.full(len(new), NO_MATCH), np.zeros(len(new), dtype=np.bool_))
     if not len(new) or not len(old):
@@ -54,7 +65,7 @@ def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str
 
 
 def numbered(groups: npt.NDArray[np.int64]) -> Numbers:
-    """For each row how many of its group come before it."""
+    """For each row, the number of preceding rows in its group."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     numbers = np.empty(len(groups), dtype=np.int64)
@@ -72,7 +83,7 @@ def _match_content(
     *,
     is_same: bool,
 ) -> None:
-    """Rows of one key with the same content, the first with the first and so on."""
+    """Pairs rows of the same key with equal content, in order."""
     new_unmatched, old_unmatched = unmatched
     if not len(new_unmatched) or not len(old_unmatched):
         return
@@ -100,7 +111,7 @@ def _accept(
     *,
     is_same: bool,
 ) -> None:
-    """Notes those of the pairs that hold the same values."""
+    """Records the candidate pairs whose values are equal."""
     is_pair = old_rows != NO_MATCH
     new_rows, old_rows = new_rows[is_pair], old_rows[is_pair]
     equal = same_rows(new, old, new_rows, old_rows, columns)
@@ -128,7 +139,7 @@ def _match_rest(match: Match, groups: tuple[Numbers, Numbers], aligned: Numbers 
 def same_rows(
     new: pa.RecordBatch, old: pa.RecordBatch, new_rows: Numbers, old_rows: Numbers, columns: Sequence[str]
 ) -> Mask:
-    """Place by place, whether the rows at these places hold the same values."""
+    """Compares pairs of rows: whether their values are equal."""
     is_same = np.ones(len(new_rows), dtype=np.bool_)
     for name in columns:
         is_same &= same_values(_taken(new.column(name), new_rows), _taken(old.column(name), old_rows))
@@ -138,7 +149,7 @@ def same_rows(
 def _group_numbers(
     new: Numbers, old: Numbers, new_more: Numbers | None = None, old_more: Numbers | None = None
 ) -> tuple[Numbers, Numbers]:
-    """Small numbers, the same for the same values on both sides; two values together count as one."""
+    """Numbers the distinct values (or pairs of values), consistently for both sides."""
     _, numbers = np.unique(np.concatenate([new, old]), return_inverse=True)
     if new_more is not None and old_more is not None:
         _, more = np.unique(np.concatenate([new_more, old_more]), return_inverse=True)
@@ -148,16 +159,16 @@ def _group_numbers(
 
 
 def _aligned(new: Numbers, old: Numbers) -> Numbers:
-    """For each new row the (only) old one with the same number, or -1."""
+    """For each new row, the first old row with the same number, or NO_MATCH."""
     first_rows = np.full(int(max(new.max(initial=0), old.max(initial=0))) + 1, NO_MATCH)
-    # The first one counts.
+    # Assigned in reverse, so the first row wins.
     first_rows[old[::-1]] = np.arange(len(old))[::-1]
     aligned: Numbers = first_rows[new]
     return aligned
 
 
 def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
-    """The rows without a counterpart, of the keys that have some on both sides."""
+    """Rows without a match, of keys that have such rows on both sides."""
     is_free = np.ones(len(groups[1]), dtype=np.bool_)
     is_free[match.old[match.old != NO_MATCH]] = False
     new_unmatched, old_unmatched = np.flatnonzero(match.old == NO_MATCH), np.flatnonzero(is_free)
@@ -171,7 +182,7 @@ def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, 
 def _single_rows(
     groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Those that are the only ones of their key, on both sides."""
+    """Rows that are the only ones of their key, on both sides."""
     new_counts, old_counts = _counts(groups, new_rows, old_rows)
     is_single = (new_counts == 1) & (old_counts == 1)
     return new_rows[is_single[groups[0][new_rows]]], old_rows[is_single[groups[1][old_rows]]]
@@ -180,7 +191,7 @@ def _single_rows(
 def _without_single_rows(
     groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Where there is one on each side they are the same row anyway, whatever they hold."""
+    """Leaves out rows that are the only ones of their key: they match whatever their content."""
     new_single, old_single = _single_rows(groups, new_rows, old_rows)
     return (
         np.setdiff1d(new_rows, new_single, assume_unique=True),

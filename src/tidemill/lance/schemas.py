@@ -1,4 +1,4 @@
-"""Columns of Lance tables: added, altered, dropped and described, each change as one version."""
+"""Adds, alters, drops and annotates columns of Lance tables; each change is one version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidemill.lance.datasets import translated
 from tidemill.lance.filters import check_filter
 
 ATTEMPTS: Final = 40
-# What Lance says when values, not storage, are the reason.
+# Prefixes of Lance's errors that are caused by values rather than storage.
 VALUE_PROBLEMS: Final = ("Invalid user input: ", "LanceError(Arrow): ", "Not supported: ")
 
 Change = Callable[[LanceDataset, CommittingNamespace], LanceDataset]
@@ -71,7 +71,7 @@ class LanceTableSchemas:
         return int(self._change(table, drop, "columns", on_commit).version)
 
     def update_field_metadata(self, table: Table, updates: Sequence[FieldMetadataUpdate]) -> UpdatedFields:
-        """Lance's own call cannot merge into one field and replace another's in the same commit."""
+        """Commits the operation itself: Lance's call cannot merge for one field and replace for another."""
         paths: list[str] = []
 
         def update(dataset: LanceDataset, namespace: CommittingNamespace) -> LanceDataset:
@@ -98,7 +98,10 @@ class LanceTableSchemas:
     def _change(
         self, table: Table, change: Change, field: str, on_commit: TransactionEffect | None = None
     ) -> LanceDataset:
-        """Builds the change on the newest version, again and again until no other writer comes first."""
+        """Applies the change to the newest version, and again after each conflict.
+
+        Raises ConcurrentModification.
+        """
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field), _as_invalid_input(field):
@@ -114,7 +117,7 @@ class LanceTableSchemas:
 
 @contextmanager
 def _as_invalid_input(field: str) -> Iterator[None]:
-    """Values that cannot be cast or computed are the request's fault, not the server's."""
+    """Raises InvalidInput for values that cannot be cast or computed."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Lance tables as the planner sees them."""
+"""Lance tables as sources for the planner: snapshots, changes, rows and partitions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LanceSourceTables:
     def columns_read(
         self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
     ) -> tuple[str, ...]:
-        """Those the expressions may name: telling exactly would need Lance's parser, so by their words."""
+        """Columns that the expressions may read, matched by words, since Lance's parser is not available."""
         schema = self._data.open(table, version).schema
         texts = [*(query.columns or {}).values(), query.filter or ""]
         words = {word.lower() for text in texts for word in WORDS.findall(text)}
@@ -140,7 +140,7 @@ class LanceSourceTables:
         return KeyedRows(row_ids[order], keys[order])
 
     def _open_old(self, table: Table, version: int) -> lance.LanceDataset:
-        """The table at a version that may have been cleaned up."""
+        """Opens a version that may have been cleaned up. Raises VersionGone."""
         try:
             return self._data.open(table, version)
         except (OSError, ValueError, TidemillError) as error:
@@ -148,5 +148,5 @@ class LanceSourceTables:
 
 
 def _may_name(words: set[str], column: str) -> bool:
-    """Whether every word of the column's name occurs: true for each column that is really named."""
+    """Whether every word of the column's name occurs, which is true for every column that is referenced."""
     return {word.lower() for word in WORDS.findall(column)} <= words

@@ -1,4 +1,4 @@
-"""Transactions that made versions, read from where Lance keeps them."""
+"""Reads the transactions that created versions from Lance's log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LanceCommitHistory:
         return None
 
     def _read(self, table: Table, dataset: lance.LanceDataset, version: int) -> LanceTransaction | None:
-        """None when it was cleaned up, or made by a writer that keeps none."""
+        """None if the transaction was cleaned up, or its writer stored none."""
         with translated(table.ident):
             try:
                 return dataset.read_transaction(version)

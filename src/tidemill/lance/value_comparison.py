@@ -1,4 +1,4 @@
-"""Whether rows hold the same values at two versions: lineage tells of writing, not of changing."""
+"""Compares row values at two versions, since row lineage records writes rather than changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tidemill.jobs.model.derived import quoted
 
 BATCH_ROWS: Final = 65536
 ROW_ID: Final = "_rowid"
-# Compared by their bits: a NaN is the same as another one.
+# Floats are compared by their bits, so that NaN equals NaN.
 BITS: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
 def rows_that_differ(
     before: lance.LanceDataset, after: lance.LanceDataset, rows: BitMap64, columns: Sequence[str]
 ) -> BitMap64:
-    """Those of the rows whose values in the columns are not the same at both versions."""
+    """The rows whose values in the columns differ between the versions."""
     ids = np.array(rows.to_array(), dtype=np.uint64)
     differing = [
         _differing(before, after, ids[start : start + BATCH_ROWS], columns)
@@ -49,7 +49,7 @@ def _differing(
 
 
 def same_values(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Place by place, whether two arrays of the same length hold the same value; works for every type."""
+    """Compares two arrays of the same length element by element; works for every type."""
     if first.type != second.type:
         return np.zeros(len(first), dtype=np.bool_)
     if first.equals(second):
@@ -73,7 +73,7 @@ def _equal(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _by_halves(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Arrow compares nested values only as whole arrays: those that differ are parted and compared again."""
+    """Bisects the arrays, because Arrow compares nested values only as whole arrays."""
     is_same = np.ones(len(first), dtype=np.bool_)
     ranges = [(0, len(first))]
     while ranges:
@@ -99,7 +99,7 @@ def _ids(table: pa.Table) -> npt.NDArray[np.uint64]:
 
 
 def _narrowed(table: pa.Table, common: npt.NDArray[np.uint64]) -> pa.Table:
-    """The rows with these ids, in ascending order."""
+    """The rows with these ids, in ascending order of id."""
     ids = _ids(table)
     order = np.argsort(ids, kind="stable")
     if len(ids) == len(common) and np.array_equal(ids, common):
