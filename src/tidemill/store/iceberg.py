@@ -193,8 +193,8 @@ def _find_statement(depth: int) -> CompiledStatement:
 
 @cache
 def _exists_statement(depth: int) -> CompiledStatement:
-    found: Select[Any] = select(literal_column("1").label("found")).select_from(tables)
-    return CompiledStatement(_with_name(found, depth).where(tables.c.kind == bindparam("entry_kind")))
+    probe: Select[Any] = select(literal_column("1").label("found")).select_from(tables)
+    return CompiledStatement(_with_name(probe, depth).where(tables.c.kind == bindparam("entry_kind")))
 
 
 @cache

@@ -154,8 +154,8 @@ class SqlTableRepository:
         if not path.is_root:
             query = query.where(tables.c.namespace_id.in_(paths))
         rows = self._connection.execute(query)
-        found = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
-        return sorted(found, key=lambda table: table.ident.levels)
+        listed = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
+        return sorted(listed, key=lambda table: table.ident.levels)
 
     def rename(self, table_id: UUID, ident: TableIdent) -> None:
         namespace_id = get_namespace_id(self._connection, ident.namespace)
@@ -194,8 +194,10 @@ class SqlTableRepository:
             return
         self._lock_tables(self._is_any_of({*changed, *removed}))
         if removed:
-            found = self._connection.scalars(select(tables.c.table_id).where(self._is_any_of(removed))).all()
-            self._lock_jobs(jobs.c.table_id.in_(found), jobs.c.state.in_(ACTIVE_STATES))
+            table_ids = self._connection.scalars(
+                select(tables.c.table_id).where(self._is_any_of(removed))
+            ).all()
+            self._lock_jobs(jobs.c.table_id.in_(table_ids), jobs.c.state.in_(ACTIVE_STATES))
             # Except tables that also get versions: see step 5 of the lock order in SqlTransaction.
             only_removed = self._is_any_of(set(removed).difference(changed))
             self._locked_for_removal.update(self._lock_tables(only_removed, for_removal=True))
@@ -219,8 +221,8 @@ class SqlTableRepository:
     def forget_foreign(self, path: NamespacePath) -> None:
         is_below = tables.c.namespace_id.in_(paths_under(self._connection, path))
         query = select(tables.c.table_id).where(is_below, ~IS_LANCE).order_by(tables.c.table_id)
-        found = self._connection.scalars(query.with_for_update()).all()
-        self._connection.execute(delete(tables).where(tables.c.table_id.in_(found)))
+        table_ids = self._connection.scalars(query.with_for_update()).all()
+        self._connection.execute(delete(tables).where(tables.c.table_id.in_(table_ids)))
 
     def _is_any_of(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:
         """Matches the Lance tables with these names."""

@@ -54,7 +54,7 @@ def migrate(connection: Connection, migrations: Sequence[Migration] = MIGRATIONS
     current = connection.scalar(select(func.max(schema_migrations.c.version))) or 0
     if current > len(migrations):
         raise Unavailable(
-            f"The catalog database has schema {current}, but this Tidemill only knows {len(migrations)}; "
+            f"The catalog database has schema {current} but this Tidemill only knows {len(migrations)}; "
             "start a newer Tidemill"
         )
     for number, upgrade in enumerate(migrations[current:], start=current + 1):
