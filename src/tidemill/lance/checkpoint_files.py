@@ -126,9 +126,9 @@ def _narrowed(table: pa.Table, rows: BitMap64, *, with_failures: bool) -> pa.Tab
     return table.take(pa.array(np.flatnonzero(wanted)))
 
 
-def _positions(row_ids: npt.NDArray[np.uint64], found: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _positions(row_ids: npt.NDArray[np.uint64], wanted_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     order = np.argsort(row_ids, kind="stable")
-    return order[np.searchsorted(row_ids, found, sorter=order)]
+    return order[np.searchsorted(row_ids, wanted_ids, sorter=order)]
 
 
 def _failures(table: pa.Table) -> list[RowFailure]:

@@ -87,8 +87,8 @@ class LanceCheckpoints:
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
         row_ids = np.array(rows.to_array(), dtype=np.uint64)
         positions, values, _ = CheckpointValues(refs, with_failures=True).find(row_ids)
-        found = pa.nulls(0) if values is None else values
-        return pa.table({"row_id": pa.array(row_ids[positions]), "value": found})
+        column = pa.nulls(0) if values is None else values
+        return pa.table({"row_id": pa.array(row_ids[positions]), "value": column})
 
     def clear(self, location: str) -> None:
         remove_folder(location)

@@ -92,12 +92,12 @@ class CommittingNamespace(LanceNamespace):
     def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
         fields = _fields(request)
         table, number = self._requested_table(fields), fields.get("version")
-        found = (
+        version = (
             self._versions.find_latest(table) if number is None else self._versions.find(table, int(number))
         )
-        if found is None:
+        if version is None:
             raise TableVersionNotFoundError(f"there is no version {number}")
-        return DescribeTableVersionResponse(version=_to_wire(found))
+        return DescribeTableVersionResponse(version=_to_wire(version))
 
     def create_table_version(self, request: Any) -> CreateTableVersionResponse:
         fields = _fields(request)

@@ -18,8 +18,8 @@ def get_field(
     ident: TableIdent, schema: pa.Schema, path: str, field: str
 ) -> tuple[tuple[str, ...], pa.Field]:
     """The names on a path and its field. Raises TableColumnNotFound, or InvalidInput for a bad path."""
-    _, found = resolve_path(ident, schema, path, field)
-    return (path,) if path in schema.names else parse_path(path, field), found
+    _, resolved = resolve_path(ident, schema, path, field)
+    return (path,) if path in schema.names else parse_path(path, field), resolved
 
 
 def sql_path(names: Iterable[str]) -> str:

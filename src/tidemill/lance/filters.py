@@ -113,13 +113,13 @@ def _filter_problem(text: str) -> str | None:
 def _tokens(text: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
-        found = TOKENS.match(text, position)
-        group = None if found is None else found.lastgroup
-        if found is None or group in ("comment", "prefixed"):
+        match = TOKENS.match(text, position)
+        group = None if match is None else match.lastgroup
+        if match is None or group in ("comment", "prefixed"):
             raise ValueError(_unreadable(text, position, group))
-        position = found.end()
+        position = match.end()
         if group != "space":
-            yield Token(_kind(str(group), found.group()), found.group())
+            yield Token(_kind(str(group), match.group()), match.group())
 
 
 def _unreadable(text: str, position: int, group: str | None) -> str:

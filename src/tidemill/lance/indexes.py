@@ -90,8 +90,8 @@ class LanceTableIndexes:
         dataset = self._data.open(table, version)
         with translated(table.ident):
             rows = dataset.count_rows()
-            found = [_table_index(index, rows) for index in dataset.describe_indices()]
-        return sorted(found, key=lambda index: index.name)
+            indexes = [_table_index(index, rows) for index in dataset.describe_indices()]
+        return sorted(indexes, key=lambda index: index.name)
 
     def statistics(self, table: Table, version: int, name: str) -> IndexStatistics:
         dataset = self._data.open(table, version)

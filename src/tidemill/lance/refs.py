@@ -30,10 +30,10 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="tag"):
-            found: dict[str, Any] = dataset.tags.list()
+            tags: dict[str, Any] = dataset.tags.list()
         return {
             name: Tag(name, ref["version"], ref["manifest_size"] or 0, ref.get("branch") or MAIN_BRANCH)
-            for name, ref in sorted(found.items())
+            for name, ref in sorted(tags.items())
         }
 
     def create_tag(self, table: Table, name: str, version: int) -> None:
@@ -53,8 +53,8 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="branch"):
-            found: dict[str, Any] = dataset.branches.list()
-        return {name: _branch(name, ref) for name, ref in sorted(found.items())}
+            branches: dict[str, Any] = dataset.branches.list()
+        return {name: _branch(name, ref) for name, ref in sorted(branches.items())}
 
     def create_branch(self, table: Table, name: str, version: int) -> None:
         namespace = CommittingNamespace(self._versions, table.on(MAIN_BRANCH))

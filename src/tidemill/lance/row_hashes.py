@@ -57,8 +57,8 @@ def _list_hashes(array: pa.Array) -> Hashes:
     powers = np.multiply.accumulate(np.full(int(positions.max(initial=0)) + 1, POSITION_FACTOR))
     sums = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(powers[positions] * values, out=sums[1:])
-    found: Hashes = (sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64)
-    return found
+    hashes: Hashes = (sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64)
+    return hashes
 
 
 def _with_nulls(hashes: Hashes, array: pa.Array) -> Hashes:

@@ -92,12 +92,18 @@ def _match_content(
     groups_by_content = _group_numbers(
         groups[0][new_unmatched], groups[1][old_unmatched], new_hashes, old_hashes
     )
-    found = _aligned(
+    aligned = _aligned(
         *_group_numbers(*groups_by_content, numbered(groups_by_content[0]), numbered(groups_by_content[1]))
     )
-    is_found = found != NO_MATCH
+    is_aligned = aligned != NO_MATCH
     _accept(
-        match, new, old, new_unmatched[is_found], old_unmatched[found[is_found]], columns, is_same=is_same
+        match,
+        new,
+        old,
+        new_unmatched[is_aligned],
+        old_unmatched[aligned[is_aligned]],
+        columns,
+        is_same=is_same,
     )
 
 
@@ -208,8 +214,8 @@ def _counts(groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Number
 
 
 def _numbers(batch: pa.RecordBatch, column: str) -> Numbers:
-    found: Numbers = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    numbers: Numbers = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _rows(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:

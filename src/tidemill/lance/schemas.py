@@ -64,8 +64,8 @@ class LanceTableSchemas:
 
     def drop_columns(self, table: Table, paths: Sequence[str], on_commit: TransactionEffect) -> int:
         def drop(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
-            found = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
-            dataset.drop_columns(list(dict.fromkeys(found)))
+            columns = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
+            dataset.drop_columns(list(dict.fromkeys(columns)))
             return dataset
 
         return int(self._change(table, drop, "columns", on_commit).version)

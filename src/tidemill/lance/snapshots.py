@@ -44,8 +44,8 @@ class LanceTableSnapshots:
         with translated(table.ident, namespace, "metadata"):
             dataset = namespace.open()
             dataset.update_schema_metadata(dict(metadata), replace=True)
-        found = dataset.schema.metadata or {}
-        return {key.decode(): value.decode() for key, value in found.items()}
+        stored = dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in stored.items()}
 
 
 def _bytes_on_disk(dataset: lance.LanceDataset) -> int:

@@ -121,10 +121,10 @@ class LanceSourceTables:
             return BitMap64()
         wanted = {f"c{number}": quoted(name) for number, name in enumerate(columns)}
         try:
-            found = self._open_old(table, version)._take_rows(ids, columns=wanted)
+            key_columns = self._open_old(table, version)._take_rows(ids, columns=wanted)
         except (OSError, ValueError) as error:
             raise VersionGone(table.ident, version) from error
-        return row_set(np.unique(key_array(list(found.columns))))
+        return row_set(np.unique(key_array(list(key_columns.columns))))
 
     def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
         dataset = self._data.open(view, version)

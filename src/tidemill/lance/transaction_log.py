@@ -18,15 +18,15 @@ class LanceCommitHistory:
         self._data = data
 
     def find(self, table: Table, version: int) -> Transaction:
-        found = self._read(table, self._data.open(table, version), version)
-        return _transaction(table, version, found)
+        transaction = self._read(table, self._data.open(table, version), version)
+        return _transaction(table, version, transaction)
 
     def find_by_uuid(self, table: Table, uuid: str, versions: Sequence[int]) -> Transaction | None:
         dataset = self._data.open(table, None)
         for version in versions:
-            found = self._read(table, dataset, version)
-            if found is not None and found.uuid == uuid:
-                return _transaction(table, version, found)
+            transaction = self._read(table, dataset, version)
+            if transaction is not None and transaction.uuid == uuid:
+                return _transaction(table, version, transaction)
         return None
 
     def _read(self, table: Table, dataset: lance.LanceDataset, version: int) -> LanceTransaction | None:
@@ -44,17 +44,19 @@ class LanceCommitHistory:
                 raise
 
 
-def _transaction(table: Table, version: int, found: LanceTransaction | None) -> Transaction:
+def _transaction(table: Table, version: int, lance_transaction: LanceTransaction | None) -> Transaction:
     prefix = f"{table.table_id}/{table.branch}"
-    if found is None:
+    if lance_transaction is None:
         properties = {"version": str(version), "branch": table.branch}
         return Transaction(f"{prefix}/{version}", table.ident, TransactionStatus.SUCCEEDED, properties)
     properties = {
-        **(found.transaction_properties or {}),
+        **(lance_transaction.transaction_properties or {}),
         "version": str(version),
         "branch": table.branch,
-        "uuid": found.uuid,
-        "operation": type(found.operation).__name__,
-        "read_version": str(found.read_version),
+        "uuid": lance_transaction.uuid,
+        "operation": type(lance_transaction.operation).__name__,
+        "read_version": str(lance_transaction.read_version),
     }
-    return Transaction(f"{prefix}/{found.uuid}", table.ident, TransactionStatus.SUCCEEDED, properties)
+    return Transaction(
+        f"{prefix}/{lance_transaction.uuid}", table.ident, TransactionStatus.SUCCEEDED, properties
+    )

@@ -68,8 +68,8 @@ def same_values(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
 def _equal(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
     equal = pc.fill_null(pc.equal(first, second), fill_value=False)
     both_null = pc.and_(first.is_null(), second.is_null())
-    found: npt.NDArray[np.bool_] = pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
-    return found
+    is_equal: npt.NDArray[np.bool_] = pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    return is_equal
 
 
 def _by_halves(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
@@ -94,8 +94,8 @@ def _read(dataset: lance.LanceDataset, ids: npt.NDArray[np.uint64], columns: Seq
 
 
 def _ids(table: pa.Table) -> npt.NDArray[np.uint64]:
-    found: npt.NDArray[np.uint64] = table[ROW_ID].to_numpy()
-    return found
+    row_ids: npt.NDArray[np.uint64] = table[ROW_ID].to_numpy()
+    return row_ids
 
 
 def _narrowed(table: pa.Table, common: npt.NDArray[np.uint64]) -> pa.Table:

@@ -98,5 +98,5 @@ class StageScratch:
         return content
 
     def _names(self) -> list[str]:
-        found = self._filesystem.get_file_info(fs.FileSelector(self._directory))
-        return [info.base_name for info in found if not info.base_name.startswith(".")]
+        infos = self._filesystem.get_file_info(fs.FileSelector(self._directory))
+        return [info.base_name for info in infos if not info.base_name.startswith(".")]
