@@ -47,7 +47,9 @@ def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
     for base in dataset.base_paths().values():
         location = settled_location(base.path, "")
         if location != table.location and not is_below(location, f"{table.location}/tree"):
-            raise InvalidTableState(table.ident, f"reads from {base.path:.200}, which this table may not")
+            raise InvalidTableState(
+                table.ident, f"reads from {base.path:.200}, which this table may not access"
+            )
 
 
 class CommittingNamespace(LanceNamespace):

@@ -176,7 +176,7 @@ def _path_problem(manifest: Manifest, may_use_base: Callable[[str], bool]) -> st
             return f"names the file {path!r:.120}; files have to be given relative to the table"
     for base in manifest.base_paths:
         if not may_use_base(base):
-            return f"reads from {base!r:.120}, which this table may not"
+            return f"reads from {base!r:.120}, which this table may not access"
     return None
 
 
