@@ -72,8 +72,7 @@ def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -
 
 @compiles(DatabaseTime, "postgresql")
 def _postgresql_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -> str:
-    # Not now(), which is the start of the transaction: one that waited for a lock would judge leases too
-    # early.
+    # Not now(), which is when the transaction began: after waiting for a lock it would be outdated.
     return "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)"
 
 

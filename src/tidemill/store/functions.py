@@ -40,8 +40,7 @@ class SqlFunctionRepository:
             with self._connection.begin_nested():
                 self._connection.execute(insert(functions).values(row))
         except IntegrityError as error:
-            # The same digest is the same function, registered in the meantime; otherwise the version was
-            # taken.
+            # A concurrent registration of the same digest is fine; another function took the version.
             if self._find_envelope(function.digest) is None:
                 raise ConcurrentModification(
                     f"Another function '{function.name}' was registered at the same time; try again"

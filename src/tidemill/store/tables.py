@@ -55,8 +55,7 @@ from tidemill.store.schema import (
     tables,
 )
 
-# Written as comparisons: SQLite builds a temporary table for IN lists, and compiled statements do not accept
-# them.
+# Not an IN list: SQLite builds a temporary table for it, and compiled statements do not accept one.
 IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text) for kind in EntryKind])
 
 
@@ -283,8 +282,7 @@ def is_location_taken(connection: Connection, location: str, condition: ColumnEl
 
 def has_overlap(connection: Connection, location: str, condition: ColumnElement[bool]) -> bool:
     """Like is_location_taken, but takes no lock."""
-    # In byte order "0" follows "/", so this range contains everything that starts with the location and a
-    # slash.
+    # In byte order "0" follows "/", so this range is everything that starts with the location and "/".
     is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
     overlaps = or_(tables.c.location.in_([location, *locations_above(location)]), is_below)
     return (

@@ -59,8 +59,7 @@ class SqlTransaction:
     A transaction that needs several locks takes them in this order, to avoid deadlocks:
 
     1. the receipt of the request; no other request has its key
-    2. namespaces that gain or lose names, by their levels: the root first, which is also the lock for
-       locations
+    2. namespaces that gain or lose names, by levels: the root first, which is also the lock for locations
     3. table rows FOR NO KEY UPDATE, by id: Lance tables, then Iceberg entries
     4. jobs, by id
     5. rows of removed tables FOR UPDATE, by id

@@ -122,8 +122,7 @@ def _commit(connection: Connection) -> None:
         with committing():
             connection.commit()
     except BaseException:
-        # SQLAlchemy considers the transaction ended, but after SQLITE_BUSY it is open: the next would commit
-        # it.
+        # SQLAlchemy thinks the transaction ended, but after SQLITE_BUSY it is open: the next would commit it.
         try:
             connection.connection.rollback()
         except sqlite3.Error:
