@@ -40,9 +40,8 @@ class Match:
 def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str | None) -> Match:
     """Pairs rows of two batches that have the same key; `position` names the column that orders them.
 
-    First pairs rows at the same position with equal content, then rows with equal content at other positions.
-    Of the remaining rows it pairs those at the same position or, without positions, the only ones of their
-    key.
+    First pairs rows at the same position with equal content, then rows with equal content elsewhere. Of the
+    rest it pairs rows at the same position or, without positions, rows that are the only ones of their key.
     """
     match = Match(np.full(len(new), NO_MATCH), np.zeros(len(new), dtype=np.bool_))
     if not len(new) or not len(old):

@@ -6,8 +6,7 @@ import gc
 import sys
 
 # A Python worker clears its import caches before each task. With Spark's zip and jar files on the path it
-# would read their directories again, about 0.2 s per task. They are not needed: the interpreter has pyspark
-# installed.
+# would then read their directories again, about 0.2 s per task. The interpreter has pyspark installed anyway.
 ARCHIVES = (".zip", ".jar")
 
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]

@@ -49,8 +49,7 @@ class Inputs:
 class ReadRows:
     """Rows of a fragment in storage order; `wanted` are the positions of those to compute.
 
-    `carried` holds the current values of the columns; `inputs` reads the function's inputs at given
-    positions.
+    `carried` holds the current values of the columns; `inputs` reads the inputs at given positions.
     """
 
     row_ids: RowIds
