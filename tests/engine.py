@@ -57,7 +57,7 @@ from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
-from tidemill.spark.executor import allowed_skips, check_skips, joined
+from tidemill.spark.executor import allowed_skips, check_skips, combine_rows
 from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.table_kernels import write_table_fragments
 from tidemill.spark.task_reports import StageScratch, TaskReport
@@ -79,10 +79,10 @@ class InlineStageExecutor:
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
         work = [item for task in stage.tasks for item in task]
-        return joined(self._run(write_view_fragments, stage, watch, work))
+        return combine_rows(self._run(write_view_fragments, stage, watch, work))
 
     def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
-        return joined(self._run(write_table_fragments, stage, watch, stage.partitions))
+        return combine_rows(self._run(write_table_fragments, stage, watch, stage.partitions))
 
     def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
         watch.check()

@@ -32,8 +32,18 @@ def test_packages_hold_nothing_but_a_docstring_except_the_exports_of_the_sdk() -
     ] == []
 
 
+def test_every_package_at_the_top_introduces_itself() -> None:
+    """Its rooms, what flows through it, and what it may import."""
+    introductions = {
+        name: len((ast.get_docstring(ast.parse(text)) or "").splitlines())
+        for name, text in modules()
+        if name.count("/") == 1 and name.endswith("__init__.py")
+    }
+    assert {name: lines for name, lines in introductions.items() if not 10 <= lines <= 30} == {}
+
+
 def test_every_module_says_what_it_is_for() -> None:
-    assert [name for name, text in modules() if text and not ast.get_docstring(ast.parse(text))] == []
+    assert [name for name, text in modules() if not ast.get_docstring(ast.parse(text))] == []
 
 
 def test_no_module_is_too_long() -> None:

@@ -49,7 +49,7 @@ def own_commits_count_as_writes(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_that_left_count_as_filled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publisher, "_rows_there", lambda _, file, __: file.rows)
+    patch.setattr(publisher, "_rows_still_in", lambda _, file, __: file.rows)
 
 
 def carried_values_are_not_checked(patch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def updates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletions_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publisher, "_without", lambda *_: ([], []))
+    patch.setattr(publisher, "_remove_rows", lambda *_: ([], []))
 
 
 def restored_versions_look_safe(patch: pytest.MonkeyPatch) -> None:

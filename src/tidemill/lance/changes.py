@@ -1,4 +1,18 @@
-"""Which rows changed between two versions, read from the transaction log and the row lineage."""
+"""Finds the rows that changed between two versions of a table.
+
+Incremental backfills, refreshes and checkpoints call `find_changes` with the version they last saw. Reading
+and comparing all rows would be correct but slow, so this module works in two steps:
+
+1. It judges the transaction of every version in between by what it can have done to existing rows (`Effect`).
+   Most need no look at data: appends, deletes, compactions, indexes, and updates of unrelated columns.
+2. For the rest, the row lineage (`_row_last_updated_at_version`) or the rewritten fragments give candidate
+   rows, and only those whose watched values really differ count as changed. Lineage records writes, not
+   changes.
+
+When in doubt the answer is `is_total`: an overwrite, a restore, a missing transaction or an unknown operation
+makes the caller recompute everything. Missing a change would leave stale results for good, while reporting
+too many only costs time.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +31,21 @@ from tidemill.lance.value_comparison import rows_that_differ
 
 
 class Effect(Enum):
-    """What a transaction can have done to existing rows, as far as the given fields go."""
+    """What a transaction may have done to existing rows, judged for the given fields."""
 
     NONE = "none"
-    # Only adds or removes rows: the lineage of the rows that stay is as it was.
+    # Only adds or removes rows; the lineage of the remaining rows is unchanged.
     ROWS = "rows"
-    # Rewrites rows; the lineage says which.
+    # Rewrites rows; the lineage tells which.
     UPDATE = "update"
-    # Rewrites input columns of whole fragments; the lineage may not say so.
+    # Rewrites input columns of whole fragments, which the lineage may not show.
     FRAGMENTS = "fragments"
     TOTAL = "total"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One version's transaction, judged."""
+    """The judgement on the transaction of one version."""
 
     version: int
     effect: Effect
@@ -40,10 +54,10 @@ class Step:
 
 
 def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Changes:
-    """What happened in (base, dataset.version] to rows, judged by the values of the watched columns.
+    """Rows whose watched values changed in the versions (base, dataset.version].
 
-    In a table without stable row ids the id of a row is its address, and none is used again except after an
-    overwrite or restore: a row that was updated or moved is one that went and another one that came.
+    In a table without stable row ids a row's id is its address, which is not reused except after an overwrite
+    or restore. There an updated or moved row appears as one removed row and one added row.
     The base version itself may have been cleaned up: what only it could tell then counts as changed.
     """
     if base > dataset.version:
@@ -70,7 +84,7 @@ def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Ch
 def _changed(
     dataset: lance.LanceDataset, begin: int, at_end: lance.LanceDataset, rows: BitMap64, watched: Watched
 ) -> BitMap64:
-    """Those of the rewritten rows that have other values now; all of them if the ones before are gone."""
+    """The rewritten rows whose values differ; all of them if the old values are no longer available."""
     if not rows:
         return rows
     present = [name for name in watched.columns if name in at_end.schema.names]
@@ -84,7 +98,7 @@ def _changed(
 
 
 def field_ids(dataset: lance.LanceDataset, columns: Iterable[str]) -> frozenset[int]:
-    """The ids of these top-level columns and of everything inside them; unknown columns have none."""
+    """Field ids of these top-level columns and of everything inside them; unknown columns have none."""
     wanted = {top_level(column) for column in columns}
     found: set[int] = set()
     for field in dataset.lance_schema.fields():
@@ -130,14 +144,14 @@ def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) ->
 
 
 def is_compaction_of_indexes(error: TypeError) -> bool:
-    """pylance cannot show the transaction of a compaction that rewrote an index as well."""
+    """Whether pylance failed on the transaction of a compaction that also rewrote an index."""
     return "RewrittenIndex" in str(error)
 
 
 def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset[int], name: str) -> Step:
-    """Schema changes and operations pylance has no name for: harmless if the input files stayed.
+    """Judges schema changes and operations unknown to pylance: harmless if the input files are the same.
 
-    A column that is added without values has no files, but had others if it was dropped before.
+    A column added without values has no files, but an older column of that name may have had some.
     """
     try:
         before = dataset.checkout_version(version - 1)
@@ -165,7 +179,7 @@ def _judge_update(
 
 
 def _update_runs(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Ranges (begin, end] that hold updates and nothing that rewrites lineage for another reason."""
+    """Ranges (begin, end] with updates and nothing that rewrites the lineage for another reason."""
     begin: int | None = None
     end = 0
     for step in steps:
@@ -203,5 +217,5 @@ def _all_fields(dataset: lance.LanceDataset) -> frozenset[int]:
 
 
 def files_of(fragment: lance.LanceFragment, fields: frozenset[int]) -> frozenset[str]:
-    """The data files of a fragment that hold any of the fields."""
+    """The data files of a fragment that contain any of the fields."""
     return frozenset(str(file.path) for file in fragment.data_files() if not fields.isdisjoint(file.fields))

@@ -1,4 +1,4 @@
-"""Checkpoint files: values by row id, and column files that are finished but not published."""
+"""Checkpoint files: computed values by row id, and lists of column files that are not yet published."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OPEN_FILES: Final = 4
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as found in storage.
+    """A checkpoint found in storage.
 
-    Its value for a row still holds at another version if the row's inputs did not change between the two.
+    Its value for a row is valid at another version if the row's inputs did not change in between.
     """
 
     path: str
@@ -45,7 +45,7 @@ def write_checkpoint(
     values: pa.Array,
     failures: Iterable[RowFailure] = (),
 ) -> str:
-    """Writes a file that is there whole or not at all; rows that failed are null and say why."""
+    """Writes a checkpoint atomically; rows that failed have a null value and their error."""
     failed = {failure.row_id: json.dumps(asdict(failure)) for failure in failures}
     errors = pa.nulls(len(row_ids), pa.string())
     if failed:
@@ -60,18 +60,18 @@ def write_checkpoint(
 
 
 def write_finished(location: str, version: int, files: Sequence[ColumnFile]) -> None:
-    """Notes column files that are whole: whoever goes on with the job takes their values from there."""
+    """Records complete column files, so that a resumed job can reuse their values."""
     _write(location, f"v{version}-{uuid4()}{FINISHED}", pickle.dumps(list(files)))
 
 
-def take_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
-    """The notes there are, each with its path and the version the files were made at."""
+def read_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
+    """The recorded lists of column files, each with its path and the version the files were computed at."""
     return [(path, version_of(path), pickle.loads(_read_all(path))) for path in _paths(location, FINISHED)]
 
 
 def list_checkpoints(location: str) -> Sequence[Checkpoint]:
     return [
-        Checkpoint(path, version_of(path), row_set(np.sort(_opened(path)["row_id"].to_numpy())))
+        Checkpoint(path, version_of(path), row_set(np.sort(_open_table(path)["row_id"].to_numpy())))
         for path in _paths(location, VALUES)
     ]
 
@@ -88,9 +88,9 @@ def remove_folder(location: str) -> None:
 
 
 class CheckpointValues:
-    """Values found in checkpoints, by row id; files are read as rows of theirs are asked for.
+    """Looks up checkpointed values by row id; a file is read when one of its rows is requested.
 
-    Rows on which the function failed count only for a job that would skip them, too.
+    Rows on which the function failed are only used by a job that would skip them as well.
     """
 
     def __init__(self, refs: Iterable[CheckpointRef], *, with_failures: bool = False) -> None:
@@ -100,17 +100,17 @@ class CheckpointValues:
     def find(
         self, row_ids: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.int64], pa.Array | None, tuple[RowFailure, ...]]:
-        """Positions in `row_ids` that have a value, the values, and those of them that are failures."""
-        left = row_set(np.sort(row_ids)) if self._refs else BitMap64()
+        """Positions in `row_ids` that have a value, their values, and the failures among them."""
+        remaining = row_set(np.sort(row_ids)) if self._refs else BitMap64()
         positions: list[npt.NDArray[np.int64]] = []
         values: list[pa.Array] = []
         failures: list[RowFailure] = []
         for ref in self._refs:
-            hit = ref.rows & left
-            if not hit:
+            matching = ref.rows & remaining
+            if not matching:
                 continue
-            left -= hit
-            table = _narrowed(_opened(ref.path), hit, with_failures=self._with_failures)
+            remaining -= matching
+            table = _narrowed(_open_table(ref.path), matching, with_failures=self._with_failures)
             positions.append(_positions(row_ids, table["row_id"].to_numpy()))
             values.append(table["value"].combine_chunks())
             failures += _failures(table)
@@ -126,9 +126,9 @@ def _narrowed(table: pa.Table, rows: BitMap64, *, with_failures: bool) -> pa.Tab
     return table.take(pa.array(np.flatnonzero(wanted)))
 
 
-def _positions(row_ids: npt.NDArray[np.uint64], found: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _positions(row_ids: npt.NDArray[np.uint64], wanted_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     order = np.argsort(row_ids, kind="stable")
-    return order[np.searchsorted(row_ids, found, sorter=order)]
+    return order[np.searchsorted(row_ids, wanted_ids, sorter=order)]
 
 
 def _failures(table: pa.Table) -> list[RowFailure]:
@@ -142,8 +142,8 @@ def version_of(path: str) -> int:
 
 
 @lru_cache(maxsize=OPEN_FILES)
-def _opened(path: str) -> pa.Table:
-    """Local files are mapped, not read: only what is taken from them comes into memory."""
+def _open_table(path: str) -> pa.Table:
+    """Memory-maps local files, so that only the requested values are loaded."""
     filesystem, name = open_location(path)
     if isinstance(filesystem, fs.LocalFileSystem):
         source = pa.memory_map(name)
@@ -171,5 +171,5 @@ def _write(location: str, name: str, content: bytes | pa.Buffer) -> str:
 
 def _paths(location: str, suffix: str) -> list[str]:
     filesystem, directory = open_location(location)
-    found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-    return sorted(f"{location}/{info.base_name}" for info in found if info.base_name.endswith(suffix))
+    files = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+    return sorted(f"{location}/{info.base_name}" for info in files if info.base_name.endswith(suffix))

@@ -1,4 +1,16 @@
-"""Checkpoints: values computed but not published yet, safe from crashes."""
+"""Checkpoints: computed values that are not yet published but survive a crash.
+
+A job that is killed, paused or loses its lease has usually spent most of its time in user functions. While it
+runs, tasks write checkpoint files below `<root>/<subject>/<digest>/<scope>`; when a job for the same subject
+and function starts, `find_usable` tells which of their values still hold.
+
+A value holds if the row's inputs are the same at the version the new job reads. A checkpoint may be older or
+newer than that version, so the check runs `find_changes` between the two and drops the rows that differ.
+Using a value without this check would publish results of old inputs as current.
+
+Column files that were finished but never published are converted first: their values become ordinary
+checkpoints. `sweep` removes what no job has picked up for some time.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +31,9 @@ from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.lance.checkpoint_files import (
     CheckpointValues,
     list_checkpoints,
+    read_finished,
     remove_file,
     remove_folder,
-    take_finished,
     write_checkpoint,
 )
 from tidemill.lance.column_files import get_fragment
@@ -31,7 +43,7 @@ from tidemill.storage.filesystems import open_location
 
 
 class LanceCheckpoints:
-    """Checkpoints of columns, and which of their values still hold."""
+    """Finds, writes and removes the checkpoints of computed columns."""
 
     def __init__(self, root: str, data: LanceTableData, sources: LanceSourceTables) -> None:
         self._root = root
@@ -61,7 +73,9 @@ class LanceCheckpoints:
 
     def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
         dataset = self._data.open(table, version)
-        values = _as_one(LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table())
+        values = _as_single_array(
+            LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table()
+        )
         fragment = get_fragment(dataset, file.fragment_id)
         rows = fragment.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
         row_ids = rows["_rowid"].to_numpy()
@@ -73,14 +87,14 @@ class LanceCheckpoints:
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
         row_ids = np.array(rows.to_array(), dtype=np.uint64)
         positions, values, _ = CheckpointValues(refs, with_failures=True).find(row_ids)
-        found = pa.nulls(0) if values is None else values
-        return pa.table({"row_id": pa.array(row_ids[positions]), "value": found})
+        column = pa.nulls(0) if values is None else values
+        return pa.table({"row_id": pa.array(row_ids[positions]), "value": column})
 
     def clear(self, location: str) -> None:
         remove_folder(location)
 
     def sweep(self, age: timedelta) -> None:
-        """Removes what nobody has come back for in that time."""
+        """Removes files that are older than `age`."""
         filesystem, directory = open_location(self._root)
         selector = fs.FileSelector(directory, allow_not_found=True, recursive=True)
         oldest = datetime.now(UTC) - age
@@ -89,14 +103,14 @@ class LanceCheckpoints:
                 filesystem.delete_file(info.path)
 
     def _salvage(self, location: str, table: Table) -> None:
-        """Takes the values out of column files that were finished and never published."""
-        for path, version, files in take_finished(location):
+        """Converts column files that were finished but never published into checkpoints."""
+        for path, version, files in read_finished(location):
             for file in files:
                 self.keep(location, table, version, file)
             remove_file(path)
 
 
-def _as_one(columns: pa.Table) -> pa.Array:
-    """The column, or several as the fields of one: a checkpoint has one value per row."""
+def _as_single_array(columns: pa.Table) -> pa.Array:
+    """The single column, or a struct of several: a checkpoint has one value per row."""
     arrays = [column.combine_chunks() for column in columns.columns]
     return arrays[0] if len(arrays) == 1 else pa.StructArray.from_arrays(arrays, names=columns.column_names)

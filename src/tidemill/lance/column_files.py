@@ -1,4 +1,4 @@
-"""Column files: values for every physical row of a fragment, deleted rows included."""
+"""Column files: values for every physical row of a fragment, including deleted rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lance.fragment import DataFile
 
 
 class ColumnFileWriter:
-    """Takes values in ascending physical order and fills the holes that deleted rows left with nulls."""
+    """Writes values in ascending physical order, with nulls for deleted rows."""
 
     def __init__(
         self, dataset: lance.LanceDataset, location: str, physical_rows: int, columns: pa.Schema
@@ -46,8 +46,8 @@ class ColumnFileWriter:
         if span != len(offsets):
             indices = np.full(span, -1, dtype=np.int64)
             indices[offsets - self._next] = np.arange(len(offsets))
-            places = pa.array(indices, mask=indices < 0)
-            columns = [values.take(places) for values in columns]
+            positions = pa.array(indices, mask=indices < 0)
+            columns = [values.take(positions) for values in columns]
         self._write(columns)
         self._next = int(offsets[-1]) + 1
 
@@ -60,7 +60,7 @@ class ColumnFileWriter:
 
 
 def merged(current: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """The current values with those at the positions exchanged; works for every Arrow type."""
+    """The current values with those at the positions replaced; works for every Arrow type."""
     order = np.arange(len(current))
     order[positions] = len(current) + np.arange(len(values))
     return pa.concat_arrays([current, values]).take(pa.array(order))
@@ -74,7 +74,7 @@ def get_fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFr
 
 
 def describe_file(dataset: lance.LanceDataset, path: str) -> dict[str, Any]:
-    """What a commit has to say about a column file; read from the file, so best done where it was written."""
+    """Describes a column file for a commit. Reads the file, so call it where the file was written."""
     file = DataFile.create(dataset, path)
     return {
         "path": str(file.path),

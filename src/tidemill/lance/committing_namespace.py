@@ -1,4 +1,17 @@
-"""The catalog as pylance sees it when we write: commits become version rows, in process."""
+"""The namespace through which pylance commits into the catalog, in process.
+
+pylance can delegate versioning to a namespace: it asks for the latest version, writes a staged manifest and
+calls `create_table_version`. Remote clients do that over HTTP. Our own writes (inserts, edits, indexes,
+published jobs) pass a `CommittingNamespace` instead, so they take the same path as `version/create` and end
+in the same transaction with the effects in `on_commit`. The call goes in a circle: the core calls this
+adapter, the adapter calls pylance, and pylance calls back into `VersionOperations.commit`.
+
+A commit that bypassed the namespace would create a manifest that the catalog only discovers later, without
+its lease check, ledger entry or coverage.
+
+pylance turns exceptions of the callback into strings, and it reports some lost races as an unknown outcome.
+The namespace therefore remembers both the original error and whether the race was lost.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +40,23 @@ from tidemill.errors import TidemillError
 
 
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
-    """A manifest that somebody put into the table's directory may lead anywhere, and we would go there."""
+    """Rejects base paths outside the table: a forged manifest could make the server read other locations.
+
+    Raises InvalidTableState.
+    """
     for base in dataset.base_paths().values():
-        place = settled_location(base.path, "")
-        if place != table.location and not is_below(place, f"{table.location}/tree"):
-            raise InvalidTableState(table.ident, f"reads from {base.path:.200}, which this table may not")
+        location = settled_location(base.path, "")
+        if location != table.location and not is_below(location, f"{table.location}/tree"):
+            raise InvalidTableState(
+                table.ident, f"reads from {base.path:.200}, which this table may not access"
+            )
 
 
 class CommittingNamespace(LanceNamespace):
-    """One table on one branch, for one write: pylance commits through the same code as `version/create`.
+    """One table on one branch, for one write.
 
-    pylance turns whatever a commit raises into words; `failure` keeps the error itself. `lost_race` says that
-    the last commit came too late: nothing of it is there, even where pylance calls its outcome unknown.
+    `failure` is the error that the commit raised. `lost_race` means that another writer took the version:
+    nothing was committed, even if pylance calls the outcome unknown.
     """
 
     def __init__(
@@ -55,7 +73,7 @@ class CommittingNamespace(LanceNamespace):
         return [str(self._table.table_id)]
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
-        """To be written to; the newest version if none is given."""
+        """Opens the table for writing, by default at the newest version."""
         opened = lance.dataset(namespace_client=self, table_id=self.table_id, version=version)
         check_bases(self._table, opened)
         return opened
@@ -70,18 +88,18 @@ class CommittingNamespace(LanceNamespace):
         return DescribeTableResponse(location=self._table.data_location, managed_versioning=True)
 
     def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
-        latest = self._versions.find_latest(self._asked(_fields(request)))
-        return ListTableVersionsResponse(versions=[] if latest is None else [_wire(latest)])
+        latest = self._versions.find_latest(self._requested_table(_fields(request)))
+        return ListTableVersionsResponse(versions=[] if latest is None else [_to_wire(latest)])
 
     def describe_table_version(self, request: Any) -> DescribeTableVersionResponse:
         fields = _fields(request)
-        table, number = self._asked(fields), fields.get("version")
-        found = (
+        table, number = self._requested_table(fields), fields.get("version")
+        version = (
             self._versions.find_latest(table) if number is None else self._versions.find(table, int(number))
         )
-        if found is None:
+        if version is None:
             raise TableVersionNotFoundError(f"there is no version {number}")
-        return DescribeTableVersionResponse(version=_wire(found))
+        return DescribeTableVersionResponse(version=_to_wire(version))
 
     def create_table_version(self, request: Any) -> CreateTableVersionResponse:
         fields = _fields(request)
@@ -94,22 +112,22 @@ class CommittingNamespace(LanceNamespace):
         )
         self.lost_race = False
         try:
-            version = self._versions.commit(self._asked(fields), entry, self._on_commit)
+            version = self._versions.commit(self._requested_table(fields), entry, self._on_commit)
         except TableVersionAlreadyExists as error:
             self.lost_race = True
             raise ConcurrentModificationError(str(error)) from error
         except TidemillError as error:
             self.failure = error
             raise
-        return CreateTableVersionResponse(version=_wire(version))
+        return CreateTableVersionResponse(version=_to_wire(version))
 
-    def _asked(self, fields: Mapping[str, Any]) -> Table:
-        """pylance names a branch when it leaves the one it has opened."""
+    def _requested_table(self, fields: Mapping[str, Any]) -> Table:
+        """The table on the requested branch; pylance names it only if it differs from the opened one."""
         branch = fields.get("branch")
         return self._table if branch is None else self._table.on(str(branch))
 
 
-def _wire(version: TableVersion) -> WireVersion:
+def _to_wire(version: TableVersion) -> WireVersion:
     return WireVersion(
         version=version.version,
         manifest_path=version.manifest_path,
@@ -119,5 +137,5 @@ def _wire(version: TableVersion) -> WireVersion:
 
 
 def _fields(request: Any) -> Mapping[str, Any]:
-    """pylance hands a dict, the generated client a model."""
+    """pylance passes a dict, the generated client a model."""
     return request if isinstance(request, Mapping) else request.model_dump()

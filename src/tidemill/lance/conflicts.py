@@ -1,4 +1,4 @@
-"""Other writers who came first: how to tell, and how long to step back before the next attempt."""
+"""Detects commit conflicts and backs off before the next attempt."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 from tidemill.lance.datasets import is_retryable
 
-FIRST_PAUSE_SECONDS: Final = 0.005
-LONGEST_PAUSE_SECONDS: Final = 0.5
+FIRST_BACKOFF_SECONDS: Final = 0.005
+MAX_BACKOFF_SECONDS: Final = 0.5
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether another writer came first, so that the same change may succeed on what is there now."""
+    """Whether another writer came first, so that the change may succeed on the newest version."""
     return is_retryable(error) or "Commit conflict" in str(error)
 
 
-def pause(attempt: int) -> None:
-    """Longer from attempt to attempt, and never the same for two writers."""
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt)))
+def backoff(attempt: int) -> None:
+    """Sleeps for a random time that grows with each attempt."""
+    time.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)))

@@ -1,4 +1,4 @@
-"""Rows of Lance tables: written as versions of the catalog, read from storage."""
+"""Opens Lance datasets, commits writes as catalog versions, and translates pylance's errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from tidemill.errors import InvalidInput, Unavailable
 from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
 
 COMMIT_ATTEMPTS: Final = 20
-CONFLICTS: Final = ("Retryable commit conflict", "Too many concurrent writers", "Too much write contention")
-# What an expression makes of the rows shows only when it runs.
-USERS_FAULTS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
-# A file that does not come, or not whole; what is at fault is neither the request nor the server.
-STORAGES_FAULTS: Final = ("Generic S3 error", "HTTP error: ")
+CONFLICT_MESSAGES: Final = (
+    "Retryable commit conflict",
+    "Too many concurrent writers",
+    "Too much write contention",
+)
+# Raised while an expression of the caller is evaluated.
+CALLER_ERRORS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
+# A file is unavailable or truncated; neither the request nor the server is at fault.
+STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
 
 Written = TypeVar("Written")
 
@@ -33,13 +37,13 @@ class LanceTableData:
         self._session = lance.Session()  # type: ignore[attr-defined]  # missing in pylance's stubs
 
     def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        def first(tx: CatalogTransaction, version: int) -> None:
-            # Lance would go on and write over what another creator has just made.
+        def only_first_version(tx: CatalogTransaction, version: int) -> None:
+            # Otherwise Lance would overwrite a table that another client has just created.
             if version != 1:
                 raise TableAlreadyExists(table.ident)
             on_commit(tx, version)
 
-        namespace = CommittingNamespace(self._versions, table, first)
+        namespace = CommittingNamespace(self._versions, table, only_first_version)
         with translated(table.ident, namespace):
             dataset = lance.write_dataset(
                 rows,
@@ -51,12 +55,12 @@ class LanceTableData:
         return WriteResult(dataset.version, dataset.count_rows())
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult:
-        # Kept, because a conflict that Lance cannot settle means writing them again.
-        kept = rows.read_all()
+        # Buffered, because a conflict that Lance cannot resolve means writing the rows again.
+        buffered = rows.read_all()
 
         def write(namespace: CommittingNamespace) -> int:
             dataset = lance.write_dataset(
-                kept,
+                buffered,
                 namespace_client=namespace,
                 table_id=namespace.table_id,
                 mode=mode.value,
@@ -64,7 +68,7 @@ class LanceTableData:
             )
             return int(dataset.version)
 
-        return WriteResult(self.commit(table, write), kept.num_rows)
+        return WriteResult(self.commit(table, write), buffered.num_rows)
 
     def schema(self, table: Table, version: int | None) -> pa.Schema:
         return self.open(table, version).schema
@@ -91,21 +95,24 @@ class LanceTableData:
         field: str = "request",
         attempts: int = COMMIT_ATTEMPTS,
     ) -> Written:
-        """Does a write, and does it again on the newest version where another writer was in its way."""
+        """Runs a write and repeats it on the newest version after a conflict.
+
+        Raises ConcurrentModification.
+        """
         for attempt in range(1, attempts + 1):
             namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field):
                 try:
                     return write(namespace)
                 except OSError as error:
-                    is_lost = namespace.lost_race or is_retryable(error)
-                    if namespace.failure is None and is_lost and attempt < attempts:
+                    is_conflict = namespace.lost_race or is_retryable(error)
+                    if namespace.failure is None and is_conflict and attempt < attempts:
                         continue
                     raise
         raise ConcurrentModification(f"{table.ident} changes too fast; try again")
 
     def open(self, table: Table, version: int | None) -> lance.LanceDataset:
-        """The table at a version; the catalog, not storage, says which one is the latest."""
+        """Opens a version of a table; the catalog, not storage, determines the latest."""
         number = self._versions.get_latest(table).version if version is None else version
         with translated(table.ident):
             opened = lance.dataset(table.data_location, version=number, session=self._session)
@@ -114,21 +121,21 @@ class LanceTableData:
 
 
 def is_retryable(error: Exception) -> bool:
-    """pylance says some conflicts by type and others only in words."""
-    return getattr(error, "retryable", False) is True or any(words in str(error) for words in CONFLICTS)
+    """pylance marks some conflicts on the exception and others only in the message."""
+    return getattr(error, "retryable", False) is True or any(text in str(error) for text in CONFLICT_MESSAGES)
 
 
 @contextmanager
 def translated(
     ident: TableIdent, namespace: CommittingNamespace | None = None, field: str = "request"
 ) -> Iterator[None]:
-    """Turns pylance's errors into ours; what the commit itself raised goes first."""
+    """Translates pylance's errors; an error raised by the commit itself takes precedence."""
     try:
         yield
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
         if namespace is not None and namespace.failure is not None:
             raise namespace.failure from error
-        if any(words in str(error) for words in STORAGES_FAULTS):
+        if any(text in str(error) for text in STORAGE_ERRORS):
             raise Unavailable(f"The storage of {ident} does not answer: {_first_line(error)}") from error
         if is_retryable(error) or "Incompatible transaction" in str(error):
             raise ConcurrentModification(
@@ -139,12 +146,12 @@ def translated(
         if "schema" in _first_line(error).lower() and "No field named" not in str(error):
             raise InvalidTableSchema(ident, _first_line(error)) from error
         if isinstance(error, ValueError | pa.ArrowException) or any(
-            words in str(error) for words in USERS_FAULTS
+            text in str(error) for text in CALLER_ERRORS
         ):
             raise InvalidInput(field, _first_line(error)) from error
         raise
 
 
 def _first_line(error: Exception) -> str:
-    """pylance appends the source line of its own code; users cannot use that."""
+    """The message without the source location that pylance appends."""
     return str(error).splitlines()[0].split(", /")[0].split(", rust/")[0].split(", location:")[0]

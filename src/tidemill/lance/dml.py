@@ -1,4 +1,4 @@
-"""Rows of Lance tables changed in place: merged, updated, deleted; each change is one version."""
+"""Merges, updates and deletes rows of Lance tables; each change is one version."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
 
-# Lance tries an edit again by itself; together the attempts may take as long as a patient client waits.
+# Lance retries an edit itself; all attempts together may take as long as a patient client waits.
 CONFLICT_RETRIES: Final = 30
 RETRY_TIMEOUT: Final = timedelta(seconds=60)
 
-# The dialect that knows all quotes around names.
+# The dialect that accepts every kind of quotes around names.
 QUOTING: Final = "sqlite"
 NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
@@ -45,11 +45,11 @@ class LanceTableEdits:
         ):
             if condition is not None:
                 check_filter(condition, field)
-        kept = rows.read_all()
+        source = rows.read_all()
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
-            keys = [_key(table.ident, dataset.schema, kept.schema, path) for path in merge.on]
-            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(kept)
+            keys = [_key(table.ident, dataset.schema, source.schema, path) for path in merge.on]
+            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(source)
             return EditResult(
                 version=int(dataset.version),
                 inserted=counts["num_inserted_rows"],
@@ -57,7 +57,7 @@ class LanceTableEdits:
                 deleted=counts["num_deleted_rows"],
             )
 
-        return self._data.commit(table, _opened(edit), attempts=1)
+        return self._data.commit(table, _on_newest(edit), attempts=1)
 
     def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
         for path, expression in update.values.items():
@@ -67,27 +67,27 @@ class LanceTableEdits:
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
             values = column_values(table.ident, dataset.schema, update.values)
-            done = dataset.update(
+            result = dataset.update(
                 values,
                 where=update.predicate,
                 conflict_retries=CONFLICT_RETRIES,
                 retry_timeout=RETRY_TIMEOUT,
             )
-            return EditResult(int(dataset.version), updated=done["num_rows_updated"])
+            return EditResult(int(dataset.version), updated=result["num_rows_updated"])
 
-        return self._data.commit(table, _opened(edit), on_commit, field="updates", attempts=1)
+        return self._data.commit(table, _on_newest(edit), on_commit, field="updates", attempts=1)
 
     def delete(self, table: Table, predicate: str) -> EditResult:
         check_filter(predicate, "predicate")
 
         def edit(dataset: lance.LanceDataset) -> EditResult:
-            done = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
-            return EditResult(int(dataset.version), deleted=done["num_deleted_rows"])
+            result = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
+            return EditResult(int(dataset.version), deleted=result["num_deleted_rows"])
 
-        return self._data.commit(table, _opened(edit), field="predicate", attempts=1)
+        return self._data.commit(table, _on_newest(edit), field="predicate", attempts=1)
 
 
-def _opened(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
+def _on_newest(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
     def write(namespace: CommittingNamespace) -> EditResult:
         return edit(namespace.open())
 
@@ -95,10 +95,10 @@ def _opened(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
 
 
 def _key(ident: TableIdent, schema: pa.Schema, source: pa.Schema, path: str) -> str:
-    """Lance compares whole columns; it looks for a quoted name as it stands."""
+    """The column to match on. Lance matches whole columns and does not unquote names."""
     names, _ = get_field(ident, schema, path, "on")
     if len(names) > 1:
-        raise InvalidInput("on", f"'{path}' is a part of a column; rows are matched by whole columns")
+        raise InvalidInput("on", f"'{path}' is part of a column; rows are matched by whole columns")
     if names[0] not in source.names:
         raise InvalidInput("on", f"the rows have no column '{names[0]}'; they have {', '.join(source.names)}")
     return names[0]
@@ -119,11 +119,11 @@ def _merge_builder(builder: MergeInsertBuilder, merge: RowMerge) -> MergeInsertB
 
 
 def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str]) -> dict[str, str]:
-    """New values by column. Lance sets whole columns: a part of one is set by building the rest again."""
+    """New values by column. Lance sets whole columns, so updating a nested field rebuilds its struct."""
     changes: dict[str, Any] = {}
     for path, expression in values.items():
         names, _ = get_field(ident, schema, path, "updates")
-        _put(changes, names, expression, path)
+        _add_change(changes, names, expression, path)
     for path, expression in values.items():
         names, _ = get_field(ident, schema, path, "updates")
         _check_independent(path, expression, {name.lower() for name in changes if name != names[0]})
@@ -131,7 +131,7 @@ def column_values(ident: TableIdent, schema: pa.Schema, values: Mapping[str, str
 
 
 def _check_independent(path: str, expression: str, others: Set[str]) -> None:
-    """Lance sets columns one after the other, in any order: it might read new values or old ones."""
+    """Lance sets columns one after the other, in any order, so an expression might read old or new values."""
     try:
         tokens = sqlglot.tokenize(expression, read=QUOTING)
     except SqlglotError as error:
@@ -144,15 +144,15 @@ def _check_independent(path: str, expression: str, others: Set[str]) -> None:
         if is_column and token.text.lower() in others:
             raise InvalidInput(
                 "updates",
-                f"'{path}' is made of '{token.text}', which is updated too; send one update after the other",
+                f"'{path}' reads '{token.text}', which is updated as well; send one update after the other",
             )
 
 
-def _put(changes: dict[str, Any], names: tuple[str, ...], expression: str, path: str) -> None:
+def _add_change(changes: dict[str, Any], names: tuple[str, ...], expression: str, path: str) -> None:
     for name in names[:-1]:
         changes = changes.setdefault(name, {})
         if not isinstance(changes, dict):
-            raise InvalidInput("updates", f"'{path}' is a part of another field that is updated as a whole")
+            raise InvalidInput("updates", f"'{path}' is part of another field that is updated as a whole")
     if names[-1] in changes:
         raise InvalidInput("updates", f"'{path}' is updated twice, or has a part that is updated as well")
     changes[names[-1]] = expression
@@ -162,7 +162,7 @@ def _value(field: pa.Field, names: tuple[str, ...], change: Any) -> str:
     if isinstance(change, str):
         return change
     if not pa.types.is_struct(field.type):
-        raise InvalidInput("updates", f"'{sql_path(names)}' has no parts that can be updated by themselves")
+        raise InvalidInput("updates", f"'{sql_path(names)}' has no fields that can be updated separately")
     members = (
         f"{_literal(member.name)}, {_value(member, path, change.get(member.name, sql_path(path)))}"
         for member, path in ((member, (*names, member.name)) for member in field.type)

@@ -1,4 +1,4 @@
-"""Filters that clients send, looked at before Lance parses them."""
+"""Checks filters from clients before Lance parses them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tidemill.errors import InvalidInput
 
 MAX_FILTER_BYTES: Final = 8192
 MAX_NESTING: Final = 50
-# Lance recurses on expressions: 349 times `IS TRUE` overflow its stack and kill the process, as do 386
-# prefixes or 571 casts. AND, OR and lists do not count: their parts stand side by side.
+# Lance recurses on expressions: 349 times `IS TRUE` overflows its stack and kills the process, as do 386
+# prefixes or 571 casts. AND, OR and lists do not count, because their operands are siblings.
 MAX_OPERATORS: Final = 150
-# A reading of our own and not a SQL library's: it has to cut the text exactly where Lance's parser does.
+# Our own tokenizer rather than a SQL library's: it must split the text exactly as Lance's parser does.
 TOKENS: Final = re.compile(
     r"""
       (?P<space>\s+)
@@ -34,7 +34,7 @@ TOKENS: Final = re.compile(
 )
 PAIRS: Final = {")": "(", "]": "["}
 CONJUNCTIONS: Final = frozenset({"AND", "OR"})
-# What may follow a value outside parentheses; Lance would drop anything else without a word.
+# What may follow a value outside parentheses; Lance silently drops anything else.
 FOLLOWERS: Final = frozenset(
     re.findall(
         r"\w+",
@@ -53,7 +53,7 @@ BEFORE_A_VALUE: Final = FOLLOWERS - frozenset(
 
 
 class Kind(Enum):
-    """What a token does to the shape of an expression."""
+    """The role of a token in an expression."""
 
     VALUE = auto()
     NAME = auto()
@@ -72,7 +72,7 @@ class Token:
 
 @dataclass(slots=True)
 class _Level:
-    """One pair of parentheses: how high the expressions between its separators grow."""
+    """One pair of parentheses, with the height of the expressions between its separators."""
 
     bracket: str
     operators: int = 0
@@ -90,7 +90,7 @@ class _Level:
 
 
 def check_filter(text: str, field: str) -> None:
-    """Raises InvalidInput for filters that could hurt the process or mean more than they show."""
+    """Raises InvalidInput for filters that could crash the process or that Lance would read differently."""
     problem = _filter_problem(text)
     if problem:
         raise InvalidInput(field, problem)
@@ -113,13 +113,13 @@ def _filter_problem(text: str) -> str | None:
 def _tokens(text: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
-        found = TOKENS.match(text, position)
-        group = None if found is None else found.lastgroup
-        if found is None or group in ("comment", "prefixed"):
+        match = TOKENS.match(text, position)
+        group = None if match is None else match.lastgroup
+        if match is None or group in ("comment", "prefixed"):
             raise ValueError(_unreadable(text, position, group))
-        position = found.end()
+        position = match.end()
         if group != "space":
-            yield Token(_kind(str(group), found.group()), found.group())
+            yield Token(_kind(str(group), match.group()), match.group())
 
 
 def _unreadable(text: str, position: int, group: str | None) -> str:
@@ -160,7 +160,7 @@ def _shape_problem(tokens: list[Token]) -> str | None:
 
 
 def _step(levels: list[_Level], before: Token | None, token: Token) -> str | None:
-    """Takes one token in; gives the problem that arises with it."""
+    """Processes one token; returns a problem if there is one."""
     level = levels[-1]
     if token.kind is Kind.OPEN:
         levels.append(_Level(token.text))
@@ -198,7 +198,7 @@ def _is_value(token: Token | None) -> bool:
 
 
 def _follower_problem(before: Token | None, token: Token, depth: int) -> str | None:
-    """Of two values side by side, as in `id = 1 2`, Lance sees the first alone."""
+    """Rejects adjacent values as in `id = 1 2`, of which Lance would only read the first."""
     if before is None or not _ends_a_value(before):
         return None
     stray = token.kind is Kind.VALUE and before.kind is not Kind.NAME

@@ -1,4 +1,4 @@
-"""Writes batches as fragments of a table, in a thread of its own, while more of them are made."""
+"""Writes batches as fragments of a table in a background thread while more are computed."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
 DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
-BATCHES_AHEAD: Final = 2
-LOOK_SECONDS: Final = 0.2
+QUEUE_SIZE: Final = 2
+POLL_SECONDS: Final = 0.2
 
 
 class Abandoned(Exception):
-    """Nobody wants the fragments any more."""
+    """The fragments are no longer needed."""
 
 
 class FragmentSink:
-    """Takes batches of one schema; nothing is written before the first one."""
+    """Accepts batches of one schema; the thread starts with the first batch."""
 
     def __init__(self, location: str, schema: pa.Schema, max_rows: int | None) -> None:
         self._location = location
         self._schema = schema
         self._max_rows = max_rows or DEFAULT_ROWS_PER_FRAGMENT
-        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(BATCHES_AHEAD)
+        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(QUEUE_SIZE)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
         self._writing: Future[list[FragmentMetadata]] | None = None
         self.rows = 0
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Raises what went wrong while earlier ones were written."""
+        """Queues a batch. Raises the error that occurred while writing earlier batches."""
         if self._writing is None:
             self._writing = self._pool.submit(self._write)
         self.rows += len(batch)
         self._offer(batch)
 
     def close(self) -> list[FragmentMetadata]:
-        """The fragments, once all is written."""
+        """Waits until everything is written and returns the fragments."""
         if self._writing is None:
             return []
         self._offer(None)
         return self._writing.result()
 
     def abandon(self) -> None:
-        """Ends the thread, whatever it has to do."""
+        """Stops the thread, even if batches are pending."""
         if self._writing is not None and not self._writing.done():
             self._offer(Abandoned())
         self._pool.shutdown()
@@ -54,7 +54,7 @@ class FragmentSink:
     def _offer(self, item: pa.RecordBatch | Abandoned | None) -> None:
         while self._writing is not None:
             try:
-                self._queue.put(item, timeout=LOOK_SECONDS)
+                self._queue.put(item, timeout=POLL_SECONDS)
             except Full:
                 if self._writing.done():
                     self._raise_failure(item)

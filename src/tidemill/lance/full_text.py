@@ -1,4 +1,4 @@
-"""Full-text queries in the form that pylance takes."""
+"""Converts full-text queries to pylance's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIELD = "full_text_query"
 def full_text_query(
     ident: TableIdent, dataset: lance.LanceDataset, query: TextSearch | TextQuery
 ) -> dict[str, Any] | FullTextQuery:
-    """Raises TableColumnNotFound; InvalidInput for what pylance cannot express."""
+    """Raises TableColumnNotFound, and InvalidInput for queries that pylance cannot express."""
     if isinstance(query, TextSearch):
         columns = _checked(ident, dataset.schema, query.columns)
         return {"query": query.text, "columns": columns or _indexed_columns(dataset)}
@@ -84,13 +84,13 @@ class _Builder:
         if len(columns) > 1:
             return self._multi_match(TextMultiMatch(tuple(_in_column(query, column) for column in columns)))
         if query.fuzziness != 0 and columns[0] not in _with_index(self._dataset):
-            # Without an index, Lance looks for the words as they stand and says nothing.
+            # Without an index, Lance silently searches for exact words.
             raise InvalidInput(f"{FIELD}.match.fuzziness", f"needs a full-text index on '{columns[0]}'")
         return MatchQuery(
             query.terms,
             columns[0],
             boost=query.boost,
-            # None is a choice of its own that the annotation of pylance leaves out.
+            # None is a valid value that pylance's annotation omits.
             fuzziness=query.fuzziness,  # type: ignore[arg-type]
             max_expansions=query.max_expansions,
             operator=_operator(query),
@@ -98,7 +98,7 @@ class _Builder:
         )
 
     def _multi_match(self, query: TextMultiMatch) -> FullTextQuery:
-        """pylance takes one text for all columns, and nothing about fuzziness."""
+        """pylance accepts one text for all columns and no fuzziness. Raises InvalidInput."""
         first = query.matches[0]
         plain = TextMatch(first.terms, needs_all_terms=first.needs_all_terms)
         for match in query.matches:
@@ -150,7 +150,7 @@ def _checked(ident: TableIdent, schema: pa.Schema, columns: tuple[str, ...]) -> 
 
 
 def _indexed_columns(dataset: lance.LanceDataset) -> list[str]:
-    """There is no telling what to search where nothing is named and nothing has an index."""
+    """The columns with a full-text index, searched by default. Raises InvalidInput if there are none."""
     columns = _with_index(dataset)
     if not columns:
         raise InvalidInput(FIELD, "has to name a column, because no column has a full-text index")

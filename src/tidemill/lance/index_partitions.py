@@ -1,4 +1,4 @@
-"""Rows as an IVF index parts them."""
+"""Partitions the rows of a table by an IVF index."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.stages import Partition
 
 FIELD: Final = "udtf_spec.partition_by_indexed_column"
-# The key of the rows that the index does not know yet.
+# The partition key of rows that are not indexed yet.
 UNINDEXED: Final = -1
 
 
 def index_partitions(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> Sequence[Partition]:
-    """One for each partition that has rows; the rows that the index does not know yet are one more."""
+    """One partition per non-empty IVF partition, and one for the rows that are not indexed yet."""
     reader = VectorIndexReader(dataset, _index_of(ident, dataset, column))
     live = dataset.scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_numpy()
-    left = row_set(np.sort(live))
-    found: list[Partition] = []
+    unassigned = row_set(np.sort(live))
+    partitions: list[Partition] = []
     for number in range(reader.num_partitions()):
         ids = reader.read_partition(number)["_rowid"].to_numpy()
-        rows = row_set(np.sort(ids)) & left
-        left -= rows
+        rows = row_set(np.sort(ids)) & unassigned
+        unassigned -= rows
         if rows:
-            found.append(Partition(number, f"partition {number} of {column}", rows))
-    if left:
-        found.append(Partition(UNINDEXED, f"rows that the index of {column} does not know yet", left))
-    return found
+            partitions.append(Partition(number, f"partition {number} of {column}", rows))
+    if unassigned:
+        partitions.append(Partition(UNINDEXED, f"rows not yet in the index of {column}", unassigned))
+    return partitions
 
 
 def _index_of(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> str:
@@ -43,5 +43,5 @@ def _index_of(ident: TableIdent, dataset: lance.LanceDataset, column: str) -> st
     for index in indexes:
         if str(index["type"]).startswith("IVF"):
             return str(index["name"])
-    has = ", ".join(sorted(str(index["type"]) for index in indexes)) or "no index"
-    raise InvalidInput(FIELD, f"{column!r:.60} of {ident} has {has}; an IVF index is needed")
+    existing = ", ".join(sorted(str(index["type"]) for index in indexes)) or "no index"
+    raise InvalidInput(FIELD, f"{column!r:.60} of {ident} has {existing}; an IVF index is needed")

@@ -1,4 +1,4 @@
-"""Index definitions in pylance's words, and a rehearsal of them on a handful of rows before a job is made."""
+"""Builds indexes with pylance, and tries a definition on a few rows before a job is submitted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tidemill.errors import InvalidInput
 
 DISTANCE_TYPES: Final = ("l2", "cosine", "dot", "hamming")
 QUANTIZER_BITS: Final = (4, 8)
-REHEARSED_ROWS: Final = 32
-REHEARSED_COLUMN: Final = "rehearsed"
-# Training the product quantizer takes time and hundreds of rows; its parameters are checked here instead.
-REHEARSED_AS: Final[Mapping[IndexType, IndexType]] = {
+TRIAL_ROWS: Final = 32
+TRIAL_COLUMN: Final = "rehearsed"
+# Training a product quantizer is slow and needs hundreds of rows, so the trial uses a flat index instead.
+TRIAL_TYPES: Final[Mapping[IndexType, IndexType]] = {
     IndexType.IVF_PQ: IndexType.IVF_FLAT,
     IndexType.IVF_HNSW_PQ: IndexType.IVF_HNSW_FLAT,
 }
@@ -28,10 +28,10 @@ PYLANCE_NAMES: Final[Mapping[str, str]] = {"max_iterations": "max_iters", "dista
 
 
 def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
-    """Builds the index on rows of the column's type in memory; raises what Lance raises when it cannot."""
+    """Builds the index in memory on rows of the column's type. Raises InvalidInput or Lance's own errors."""
     if definition.index_type.is_vector:
         _check_vector_parameters(definition, field)
-    index_type = REHEARSED_AS.get(definition.index_type, definition.index_type)
+    index_type = TRIAL_TYPES.get(definition.index_type, definition.index_type)
     parameters = {
         key: value
         for key, value in definition.parameters.items()
@@ -39,24 +39,24 @@ def validate_definition(definition: IndexDefinition, field: pa.Field) -> None:
     }
     if "num_partitions" in parameters:
         parameters["num_partitions"] = 1
-    small = replace(definition, column=REHEARSED_COLUMN, index_type=index_type, parameters=parameters)
-    column = pa.field(REHEARSED_COLUMN, field.type, metadata=field.metadata)
+    trial = replace(definition, column=TRIAL_COLUMN, index_type=index_type, parameters=parameters)
+    column = pa.field(TRIAL_COLUMN, field.type, metadata=field.metadata)
     rows = pa.table([_values(column.type)], schema=pa.schema([column]))
-    create_index(lance.write_dataset(rows, f"memory://{uuid4()}"), small, column, None)
+    create_index(lance.write_dataset(rows, f"memory://{uuid4()}"), trial, column, None)
 
 
 def create_index(
     dataset: lance.LanceDataset,
     definition: IndexDefinition,
     field: pa.Field,
-    tell: Callable[[IndexProgress], None] | None,
+    on_progress: Callable[[IndexProgress], None] | None,
 ) -> None:
-    """Builds and commits; the definition's column has to be a canonical path to the field."""
+    """Builds and commits an index; the definition's column must be the canonical path of the field."""
     options: dict[str, Any] = {
         PYLANCE_NAMES.get(key, key): value for key, value in definition.parameters.items()
     }
-    if tell is not None:
-        options["progress_callback"] = tell
+    if on_progress is not None:
+        options["progress_callback"] = on_progress
     if not definition.index_type.is_vector:
         dataset.create_scalar_index(
             definition.column,
@@ -66,7 +66,7 @@ def create_index(
             **options,
         )
         return
-    if definition.index_type in REHEARSED_AS:
+    if definition.index_type in TRIAL_TYPES:
         options.setdefault("num_sub_vectors", _default_sub_vectors(dimension_of(field)))
     dataset.create_index(
         definition.column,
@@ -78,16 +78,16 @@ def create_index(
 
 
 def needed_rows(definition: IndexDefinition) -> int:
-    """How many rows have to have a value before the index can be trained."""
+    """Number of rows with a value that are needed to train the index."""
     if not definition.index_type.is_vector:
         return 0
-    if definition.index_type in REHEARSED_AS:
+    if definition.index_type in TRIAL_TYPES:
         return 1 << int(definition.parameters.get("num_bits", 8))
     return 1
 
 
 def dimension_of(field: pa.Field) -> int:
-    """Of a column of vectors, or of lists of vectors."""
+    """The dimension of a column of vectors, or of lists of vectors. Raises InvalidInput."""
     data_type = field.type
     if isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
@@ -101,22 +101,22 @@ def dimension_of(field: pa.Field) -> int:
 
 
 def _check_vector_parameters(definition: IndexDefinition, field: pa.Field) -> None:
-    given = definition.parameters
-    dimension, parts = dimension_of(field), given.get("num_sub_vectors")
-    if parts is not None and dimension % parts:
+    parameters = definition.parameters
+    dimension, sub_vectors = dimension_of(field), parameters.get("num_sub_vectors")
+    if sub_vectors is not None and dimension % sub_vectors:
         raise InvalidInput(
-            "num_sub_vectors", f"{parts} does not divide {dimension}, the dimension of the vectors"
+            "num_sub_vectors", f"{sub_vectors} does not divide {dimension}, the dimension of the vectors"
         )
-    if given.get("distance_type", "l2") not in DISTANCE_TYPES:
+    if parameters.get("distance_type", "l2") not in DISTANCE_TYPES:
         raise InvalidInput(
-            "distance_type", f"{given['distance_type']!r:.60} is none of {', '.join(DISTANCE_TYPES)}"
+            "distance_type", f"{parameters['distance_type']!r:.60} is none of {', '.join(DISTANCE_TYPES)}"
         )
-    if definition.index_type in REHEARSED_AS and given.get("num_bits", 8) not in QUANTIZER_BITS:
-        raise InvalidInput("num_bits", f"{given['num_bits']} is not 4 or 8, which the quantizer can do")
+    if definition.index_type in TRIAL_TYPES and parameters.get("num_bits", 8) not in QUANTIZER_BITS:
+        raise InvalidInput("num_bits", f"{parameters['num_bits']} is not 4 or 8, the supported sizes")
 
 
 def _default_sub_vectors(dimension: int) -> int:
-    """As lancedb chooses: sub-vectors of 16 values are fast, of 8 are fine, of all slow."""
+    """Chooses like lancedb: 16 values per sub-vector are fast, 8 are acceptable, one sub-vector is slow."""
     for width in (16, 8):
         if dimension % width == 0:
             return dimension // width
@@ -124,14 +124,14 @@ def _default_sub_vectors(dimension: int) -> int:
 
 
 def _values(data_type: pa.DataType) -> pa.Array:
-    """Vectors to train with; any other column is rehearsed with rows that have no value."""
+    """Vectors to train with; for any other type one null is enough."""
     inner = data_type.value_type if pa.types.is_list(data_type) else data_type
     if not pa.types.is_fixed_size_list(inner):
         return pa.nulls(1, data_type)
-    count = REHEARSED_ROWS * inner.list_size
+    count = TRIAL_ROWS * inner.list_size
     numbers = pa.array(np.arange(count) * 7919 % 251, pa.int64()).cast(inner.value_type)
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=inner)
     if inner is data_type:
         return vectors
-    offsets = pa.array(range(REHEARSED_ROWS + 1), pa.int32())
+    offsets = pa.array(range(TRIAL_ROWS + 1), pa.int32())
     return pa.ListArray.from_arrays(offsets, vectors, type=data_type)

@@ -1,4 +1,4 @@
-"""Indexes of Lance tables: rehearsed, built, listed, dropped."""
+"""Checks, builds, lists and drops indexes of Lance tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidemill.catalog.ports import TransactionEffect
 from tidemill.catalog.schema_ports import BuildWatch
 from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import is_conflict, pause
+from tidemill.lance.conflicts import backoff, is_conflict
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.index_validation import create_index, needed_rows, validate_definition
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lance.lance.indices import IndexDescription
 
 ATTEMPTS: Final = 20
-# Lance's names in CamelCase, ours as the specification writes them.
+# Lance's names and those of the specification.
 TYPE_NAMES: Final[Mapping[str, str]] = {
     "BTree": IndexType.BTREE,
     "Bitmap": IndexType.BITMAP,
@@ -55,7 +55,7 @@ class LanceTableIndexes:
     def check(self, table: Table, definition: IndexDefinition) -> IndexDefinition:
         dataset = self._data.open(table, None)
         path, field = _column(table.ident, dataset.schema, definition)
-        with _blamed_on_request():
+        with _as_invalid_input():
             validate_definition(definition, field)
         needed, rows = needed_rows(definition), dataset.count_rows()
         if rows < needed:
@@ -69,18 +69,18 @@ class LanceTableIndexes:
     ) -> int:
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, on_commit)
-            with translated(table.ident, namespace, "index"), _blamed_on_request():
+            with translated(table.ident, namespace, "index"), _as_invalid_input():
                 dataset = namespace.open()
                 self._check_buildable(table, dataset, definition)
                 path, field = _column(table.ident, dataset.schema, definition)
                 try:
-                    create_index(dataset, replace(definition, column=path), field, _telling(watch))
+                    create_index(dataset, replace(definition, column=path), field, _progress_callback(watch))
                 except (OSError, RuntimeError) as error:
                     if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
                         raise
                 else:
                     return int(dataset.version)
-            pause(attempt)
+            backoff(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to build an index; try again")
 
     def count_rows(self, table: Table) -> int:
@@ -90,8 +90,8 @@ class LanceTableIndexes:
         dataset = self._data.open(table, version)
         with translated(table.ident):
             rows = dataset.count_rows()
-            found = [_table_index(index, rows) for index in dataset.describe_indices()]
-        return sorted(found, key=lambda index: index.name)
+            indexes = [_table_index(index, rows) for index in dataset.describe_indices()]
+        return sorted(indexes, key=lambda index: index.name)
 
     def statistics(self, table: Table, version: int, name: str) -> IndexStatistics:
         dataset = self._data.open(table, version)
@@ -121,7 +121,7 @@ class LanceTableIndexes:
                         raise
                 else:
                     return int(dataset.version)
-            pause(attempt)
+            backoff(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to drop an index; try again")
 
     def prewarm(self, table: Table, name: str) -> None:
@@ -134,7 +134,7 @@ class LanceTableIndexes:
     def _check_buildable(
         self, table: Table, dataset: lance.LanceDataset, definition: IndexDefinition
     ) -> None:
-        """Others may have worked on the table since the request was looked at."""
+        """Checks again: the table may have changed since the request was accepted."""
         if not definition.is_replacement and _find(dataset, definition.name) is not None:
             raise TableIndexAlreadyExists(table.ident, definition.name)
         needed = needed_rows(definition)
@@ -142,22 +142,22 @@ class LanceTableIndexes:
             path, _ = _column(table.ident, dataset.schema, definition)
             rows = dataset.count_rows(f"{path} IS NOT NULL")
             if rows < needed:
-                # Lance would make an index that holds no row, and say nothing.
+                # Lance would silently build an index without rows.
                 raise _too_few_rows(definition, needed, rows)
 
 
 @contextmanager
-def _blamed_on_request() -> Iterator[None]:
-    """pylance refuses what cannot be indexed with errors of many types."""
+def _as_invalid_input() -> Iterator[None]:
+    """Raises InvalidInput for the various errors with which pylance rejects an index."""
     try:
         yield
     except (TypeError, KeyError) as error:
         raise InvalidInput("index_type", " ".join(str(part) for part in error.args)[:300]) from error
     except (ValueError, RuntimeError, pa.ArrowException) as error:
-        words = str(error).splitlines()[0].split(", /")[0]
+        message = str(error).splitlines()[0].split(", /")[0]
         if is_conflict(error):
             raise
-        raise InvalidInput("index_type", words.removeprefix("Invalid user input: ")[:300]) from error
+        raise InvalidInput("index_type", message.removeprefix("Invalid user input: ")[:300]) from error
 
 
 def _column(ident: TableIdent, schema: pa.Schema, definition: IndexDefinition) -> tuple[str, pa.Field]:
@@ -178,17 +178,17 @@ def _too_few_rows(definition: IndexDefinition, needed: int, rows: int) -> Invali
     )
 
 
-def _telling(watch: BuildWatch) -> Callable[[IndexProgress], None]:
-    def tell(progress: IndexProgress) -> None:
+def _progress_callback(watch: BuildWatch) -> Callable[[IndexProgress], None]:
+    def report(progress: IndexProgress) -> None:
         if progress.unit == "rows":
             watch.rows_done(progress.completed or 0)
 
-    return tell
+    return report
 
 
 def _table_index(index: IndexDescription, rows: int) -> TableIndex:
     newest = max(index.segments, key=lambda segment: segment.dataset_version_at_last_update)
-    created = [segment.created_at for segment in index.segments if segment.created_at is not None]
+    created_times = [segment.created_at for segment in index.segments if segment.created_at is not None]
     details: dict[str, Any] = dict(index.details)
     return TableIndex(
         name=index.name,
@@ -200,7 +200,7 @@ def _table_index(index: IndexDescription, rows: int) -> TableIndex:
         unindexed_rows=max(0, rows - index.num_rows_indexed),
         size_bytes=index.total_size_bytes,
         segments=len(index.segments),
-        created_at=min(created, default=None),
+        created_at=min(created_times, default=None),
         index_version=newest.index_version,
         details=details,
     )

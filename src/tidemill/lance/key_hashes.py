@@ -1,4 +1,4 @@
-"""Keys of rows: one 64-bit hash for the values of some columns, the same in every process and release."""
+"""Row keys: a 64-bit hash over the values of some columns, stable across processes and releases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
-# Views keep keys in their rows: with other numbers here, every one of them would have to be made anew.
+# Views store keys in their rows: changing these constants would invalidate every view.
 NULL_HASH: Final = np.uint64(0x9AE16A3B2F90404F)
 SEED: Final = np.uint64(0x2545F4914F6CDD1D)
 STEP: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -22,12 +22,12 @@ BYTE_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
 
 
 def key_array(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
-    """The key of each row; equal values have equal ones, whatever the width of an integer or a text's type.
+    """The key of each row; equal values have equal keys, whatever the width of an integer or string type.
 
-    Raises TypeError for types whose values are not told apart by their bits alone, such as floats.
+    Raises TypeError for types whose equality is not that of their bits, such as floats.
     """
     if not columns:
-        raise TypeError("a key is made from at least one column")
+        raise TypeError("a key needs at least one column")
     keys = np.full(len(columns[0]), SEED, dtype=np.uint64)
     for column in columns:
         keys = _mixed(keys * FIRST_FACTOR + _column_hashes(column))
@@ -43,9 +43,9 @@ def _column_hashes(column: pa.Array | pa.ChunkedArray) -> Hashes:
 
 def _array_hashes(array: pa.Array) -> Hashes:
     if isinstance(array, pa.DictionaryArray):
-        found = _array_hashes(array.dictionary)
-        places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return _with_nulls(found[places] if len(found) else np.zeros(len(array), np.uint64), array.indices)
+        hashes = _array_hashes(array.dictionary)
+        indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return _with_nulls(hashes[indices] if len(hashes) else np.zeros(len(array), np.uint64), array.indices)
     return _with_nulls(_value_hashes(array), array)
 
 
@@ -61,7 +61,7 @@ def _value_hashes(array: pa.Array) -> Hashes:
         return _number_hashes(array.cast(pa.date32()).cast(pa.int32()))
     if pa.types.is_timestamp(kind):
         return _number_hashes(array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()))
-    raise TypeError(f"no key can be made from values of type {kind}")
+    raise TypeError(f"values of type {kind} cannot be a key")
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -77,7 +77,7 @@ def _number_hashes(array: pa.Array) -> Hashes:
 
 
 def _bytes_hashes(array: pa.LargeBinaryArray) -> Hashes:
-    """A polynomial over the bytes of each value, so that it is made for all of them at once."""
+    """A polynomial over the bytes of each value, which can be computed for all values at once."""
     lengths = pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     _, offsets, data = array.buffers()
     if data is None or offsets is None or not len(array):
@@ -85,10 +85,10 @@ def _bytes_hashes(array: pa.LargeBinaryArray) -> Hashes:
     starts = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
     content = np.frombuffer(data, dtype=np.uint8)[starts[0] : starts[-1]]
     bounds = starts - starts[0]
-    places = np.arange(len(content)) - np.repeat(bounds[:-1], np.diff(bounds))
-    powers = np.multiply.accumulate(np.full(int(places.max(initial=0)) + 1, BYTE_FACTOR))
+    positions = np.arange(len(content)) - np.repeat(bounds[:-1], np.diff(bounds))
+    powers = np.multiply.accumulate(np.full(int(positions.max(initial=0)) + 1, BYTE_FACTOR))
     sums = np.zeros(len(content) + 1, dtype=np.uint64)
-    np.cumsum(powers[places] * (content.astype(np.uint64) + np.uint64(1)), out=sums[1:])
+    np.cumsum(powers[positions] * (content.astype(np.uint64) + np.uint64(1)), out=sums[1:])
     return _mixed((sums[bounds[1:]] - sums[bounds[:-1]]) ^ lengths.view(np.uint64))
 
 
@@ -99,7 +99,7 @@ def _with_nulls(hashes: Hashes, array: pa.Array) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """The finish of SplitMix64: every bit of a value has its say in every bit of the hash."""
+    """The finalizer of SplitMix64: every bit of a value affects every bit of the hash."""
     mixed = values + STEP
     mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST_FACTOR
     mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND_FACTOR

@@ -1,4 +1,10 @@
-"""Manifests of Lance tables read from their bytes, so that a staged one is judged before it is accepted."""
+"""Parses Lance manifests, so that a staged manifest is checked before the catalog accepts it.
+
+A client that commits through the catalog uploads a manifest and names it in the request. The server must not
+trust it: the manifest could belong to another version or branch, need features that this server does not
+support, or reference files outside the table. This module reads the few protobuf fields that matter, and
+bounds sizes and counts, because the bytes come from outside.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from typing import Final
 from tidemill.errors import InvalidInput
 
 MAGIC: Final = b"LANC"
-# u64 position of the manifest, u16 major and u16 minor version, magic.
+# u64 position of the manifest, u16 major version, u16 minor version, magic.
 TAIL: Final = struct.Struct("<QHH4s")
 LENGTH: Final = struct.Struct("<I")
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
@@ -20,16 +26,16 @@ MAX_WIRE_FIELDS: Final = 5_000_000
 MAX_PATH_BYTES: Final = 4096
 MAX_INTEGER: Final = 2**64 - 1
 MAX_VARINT_BYTES: Final = 10
-ONE_MORE: Final = 0x80
-SMALLEST_KEY: Final = 8
+CONTINUATION_BIT: Final = 0x80
+MIN_FIELD_KEY: Final = 8
 MAIN: Final = "main"
 FRAGMENT_REUSE: Final = b"fragmentreuseindexdetails"
-# A scheme would be taken for another store, a drive letter for another disk.
+# A scheme would select another store, a drive letter another disk.
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:")
 
 
 class FeatureFlag(IntFlag):
-    """What a reader or writer of the table has to understand; bits that are not here are refused."""
+    """Features that a reader or writer must support; manifests with other bits are rejected."""
 
     DELETION_FILES = 1
     STABLE_ROW_IDS = 2
@@ -45,7 +51,7 @@ KNOWN_FLAGS: Final = sum(FeatureFlag)
 
 
 class ManifestField(IntEnum):
-    """Numbers of the fields of `Manifest` in Lance's table.proto that matter here."""
+    """Field numbers of `Manifest` in Lance's table.proto that matter here."""
 
     FRAGMENTS = 2
     VERSION = 3
@@ -74,7 +80,7 @@ EXTERNAL_FILES: Final = frozenset(
         FragmentField.EXTERNAL_CREATED,
     }
 )
-# `DataFile.path`, `ExternalFile.path` and `IndexFile.path` have the same number.
+# `DataFile.path`, `ExternalFile.path` and `IndexFile.path` share this field number.
 FILE_PATH: Final = 1
 BASE_PATH: Final = 4
 SECTION_INDICES: Final = 1
@@ -90,12 +96,12 @@ WireValue = int | bytes
 
 
 class DamagedManifest(ValueError):
-    """The bytes are not a manifest that Lance could have written."""
+    """The bytes are not a valid Lance manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the catalog wants to know of one version of a table; `branch` is None on the main one."""
+    """What the catalog needs to know about a version; `branch` is None for the main branch."""
 
     version: int
     reader_flags: int
@@ -118,7 +124,7 @@ class Manifest:
 
 
 def check_staged(data: bytes, version: int, branch: str, may_use_base: Callable[[str], bool]) -> None:
-    """Raises InvalidInput unless the bytes are that version of that branch and reach only what they may."""
+    """Raises InvalidInput unless this is a manifest of that version and branch with allowed paths only."""
     try:
         manifest = read_manifest(data)
     except DamagedManifest as error:
@@ -133,26 +139,28 @@ def check_staged(data: bytes, version: int, branch: str, may_use_base: Callable[
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """The manifest in those bytes; raises DamagedManifest and nothing else on garbage."""
+    """Parses a manifest. Raises DamagedManifest, and nothing else, for invalid bytes."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise DamagedManifest(f"it is larger than {MAX_MANIFEST_BYTES:,} bytes")
     if len(data) < TAIL.size:
-        raise DamagedManifest("it is shorter than its own end")
+        raise DamagedManifest("it is shorter than the footer")
     position, _, _, magic = TAIL.unpack_from(data, len(data) - TAIL.size)
     if magic != MAGIC:
         raise DamagedManifest("it does not end with the magic bytes")
     content = data[: len(data) - TAIL.size]
     message = _message_at(content, position)
     if position + LENGTH.size + len(message) != len(content):
-        raise DamagedManifest("its length is not the one it says")
+        raise DamagedManifest("its length does not match its contents")
     return _ManifestReader(content).read(message)
 
 
 def _identity_problem(manifest: Manifest, version: int, branch: str) -> str | None:
     if manifest.version != version:
         return f"is a manifest of version {manifest.version}, not of version {version}"
-    of = MAIN if manifest.branch is None else manifest.branch
-    return None if of == branch else f"is a manifest of branch {of!r:.80}, not of branch {branch!r:.80}"
+    actual = MAIN if manifest.branch is None else manifest.branch
+    return (
+        None if actual == branch else f"is a manifest of branch {actual!r:.80}, not of branch {branch!r:.80}"
+    )
 
 
 def _feature_problem(manifest: Manifest) -> str | None:
@@ -168,19 +176,19 @@ def _path_problem(manifest: Manifest, may_use_base: Callable[[str], bool]) -> st
             return f"names the file {path!r:.120}; files have to be given relative to the table"
     for base in manifest.base_paths:
         if not may_use_base(base):
-            return f"reads from {base!r:.120}, which this table may not"
+            return f"reads from {base!r:.120}, which this table may not access"
     return None
 
 
 def _is_inside(path: str) -> bool:
     if not path or path.startswith("/") or SCHEME.match(path) or not path.isprintable() or "\\" in path:
         return False
-    # Object stores decode what is percent-encoded.
+    # Object stores decode percent-encoded characters.
     return "%" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 class _ManifestReader:
-    """Walks the messages of one manifest and keeps what the catalog asks for."""
+    """Walks the messages of one manifest and collects what the catalog needs."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -195,7 +203,7 @@ class _ManifestReader:
 
     def read(self, message: bytes) -> Manifest:
         for number, value in self._fields(message):
-            self._take(number, value)
+            self._read_field(number, value)
         index_section = self._numbers.get(ManifestField.INDEX_SECTION)
         if index_section is not None:
             self._read_indices(_message_at(self._content, index_section))
@@ -212,7 +220,7 @@ class _ManifestReader:
             has_overlays=self._has_overlays,
         )
 
-    def _take(self, number: int, value: WireValue) -> None:
+    def _read_field(self, number: int, value: WireValue) -> None:
         match number:
             case ManifestField.FRAGMENTS:
                 self._read_fragment(_bytes(value))
@@ -255,11 +263,11 @@ class _ManifestReader:
                     self._other_paths.append(self._path_in(_bytes(value), FILE_PATH))
                 elif part == INDEX_DETAILS:
                     details.append(_bytes(value))
-            # Protobuf joins the parts of a message that comes in several.
+            # Protobuf merges a message field that occurs several times.
             self._read_details(b"".join(details))
 
     def _read_details(self, message: bytes) -> None:
-        """Of all kinds of index only the one that records compactions names a file of its own."""
+        """Only the fragment-reuse index, which records compactions, references a file in its details."""
         kind = details = b""
         for number, value in self._fields(message):
             if number == ANY_TYPE:
@@ -289,7 +297,7 @@ class _ManifestReader:
         return path
 
     def _fields(self, message: bytes) -> Iterator[tuple[int, WireValue]]:
-        """The fields of a protobuf message in the order they stand in; a repeated number is given again."""
+        """The fields of a protobuf message in order; a repeated field occurs several times."""
         position = 0
         while position < len(message):
             self._fields_left -= 1
@@ -297,7 +305,7 @@ class _ManifestReader:
                 raise DamagedManifest(f"it has more than {MAX_WIRE_FIELDS:,} fields")
             key, position = _varint(message, position)
             wire_type = key & 7
-            if key < SMALLEST_KEY:
+            if key < MIN_FIELD_KEY:
                 raise DamagedManifest("a field has the number 0")
             if wire_type == 0:
                 value, position = _varint(message, position)
@@ -333,30 +341,30 @@ def _length(message: bytes, position: int, wire_type: int) -> tuple[int, int]:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    # Nearly all have one byte, and a large table has millions of them.
-    if position < len(message) and message[position] < ONE_MORE:
+    # The fast path: nearly all have one byte, and a large table has millions of them.
+    if position < len(message) and message[position] < CONTINUATION_BIT:
         return message[position], position + 1
     result = shift = 0
     for byte in message[position : position + MAX_VARINT_BYTES]:
         position += 1
         result |= (byte & 0x7F) << shift
         shift += 7
-        if byte < ONE_MORE and result <= MAX_INTEGER:
+        if byte < CONTINUATION_BIT and result <= MAX_INTEGER:
             return result, position
-        if byte < ONE_MORE:
+        if byte < CONTINUATION_BIT:
             break
-    raise DamagedManifest("a number is cut off or too large")
+    raise DamagedManifest("a number is truncated or too large")
 
 
 def _integer(value: WireValue) -> int:
     if not isinstance(value, int):
-        raise DamagedManifest("a number is stored as something else")
+        raise DamagedManifest("a number has the wrong wire type")
     return value
 
 
 def _bytes(value: WireValue) -> bytes:
     if isinstance(value, int):
-        raise DamagedManifest("a text or a message is stored as a number")
+        raise DamagedManifest("a string or message has the wrong wire type")
     return value
 
 

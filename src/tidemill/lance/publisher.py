@@ -1,4 +1,16 @@
-"""Commits of finished work: column files put in place, view rows exchanged."""
+"""Publishes the results of jobs: commits column files and exchanges rows of views.
+
+A job computes against one version while other writers keep committing. Publishing each part of its results is
+a loop: open the newest version, check which results still fit, build a Lance transaction for it and try to
+commit. If another writer comes first, everything is rebuilt after a backoff. Lance's own rebase is not used
+(`max_retries=0`): the prepared operation contains fragment metadata of the old version, and replaying it
+would bring back rows that were deleted in the meantime.
+
+A column file fits if its fragment still holds the data files it was computed from. Files or rows that no
+longer fit are returned as orphans, which the job checkpoints to reuse their values in a later part. The
+commit goes through `CommittingNamespace`, so the bookkeeping in `on_commit` becomes visible together with the
+version.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +32,18 @@ from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import pause
+from tidemill.lance.conflicts import backoff
 from tidemill.lance.datasets import LanceTableData, is_retryable, translated
 from tidemill.lance.row_ids import with_deletions
 
 ATTEMPTS: Final = 60
-# A row's address is its fragment's number and its offset there.
+# A row's address combines the id of its fragment and its offset there.
 FRAGMENT_SHIFT: Final = np.uint64(32)
 OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
 
 
 class LancePublisher:
-    """Builds every attempt at the latest version; stale fragment metadata would bring deleted rows back."""
+    """Rebuilds every attempt on the latest version; stale fragment metadata would restore deleted rows."""
 
     def __init__(self, versions: VersionOperations, data: LanceTableData) -> None:
         self._versions = versions
@@ -49,16 +61,19 @@ class LancePublisher:
             for column in columns:
                 if column not in dataset.schema.names:
                     raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
-            kept, orphans = _fitting(dataset, columns, files)
-            if not kept:
+            fitting, orphans = _split_by_fit(dataset, columns, files)
+            if not fitting:
                 return Published(None, (), orphans)
             operation = LanceOperation.DataReplacement(
-                [LanceOperation.DataReplacementGroup(f.fragment_id, DataFile(**f.description)) for f in kept]
+                [
+                    LanceOperation.DataReplacementGroup(f.fragment_id, DataFile(**f.description))
+                    for f in fitting
+                ]
             )
-            version = self._try(table, dataset, operation, on_commit(kept))
+            version = self._try_commit(table, dataset, operation, on_commit(fitting))
             if version is not None:
-                return Published(version, kept, orphans)
-            pause(attempt)
+                return Published(version, fitting, orphans)
+            backoff(attempt)
         raise _too_busy(table)
 
     def update_view(
@@ -68,24 +83,24 @@ class LancePublisher:
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(view, None)
             _check_untouched(view, dataset, base, written)
-            updated, gone = _without(dataset, view.data_location, removed)
+            updated, emptied = _remove_rows(dataset, view.data_location, removed)
             operation = LanceOperation.Update(
-                removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new
+                removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=new
             )
-            version = self._try(view, dataset, operation, on_commit)
+            version = self._try_commit(view, dataset, operation, on_commit)
             if version is not None:
                 return version
-            pause(attempt)
+            backoff(attempt)
         raise _too_busy(view)
 
-    def _try(
+    def _try_commit(
         self,
         table: Table,
         dataset: LanceDataset,
         operation: LanceOperation.BaseOperation,
         on_commit: TransactionEffect,
     ) -> int | None:
-        """One attempt; None when another writer came first and it has to be built anew."""
+        """Tries once; returns None if another writer came first and the operation must be rebuilt."""
         namespace = CommittingNamespace(self._versions, table, on_commit)
         with translated(table.ident, namespace):
             try:
@@ -105,31 +120,31 @@ class LancePublisher:
         return int(committed.version)
 
 
-def _fitting(
+def _split_by_fit(
     dataset: LanceDataset, columns: Sequence[str], files: Sequence[ColumnFile]
 ) -> tuple[tuple[ColumnFile, ...], tuple[ColumnFile, ...]]:
-    """The files that fit their fragment with the rows they serve, and those (or their rows) that do not."""
+    """The files that still fit, restricted to the rows that are still there, and the remainder as orphans."""
     fields = field_ids(dataset, columns)
     every = field_ids(dataset, dataset.schema.names)
     present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    kept: list[ColumnFile] = []
+    fitting: list[ColumnFile] = []
     orphans: list[ColumnFile] = []
     for file in files:
         fragment = present.get(file.fragment_id)
         rows = BitMap64()
         if fragment is not None and _fits(file, fragment, fields, every):
-            rows = _rows_there(dataset, file, fragment)
+            rows = _rows_still_in(dataset, file, fragment)
         if rows:
-            kept.append(file if rows == file.rows else replace(file, rows=rows))
+            fitting.append(file if rows == file.rows else replace(file, rows=rows))
         if rows != file.rows:
             orphans.append(replace(file, rows=file.rows - rows))
-    return tuple(kept), tuple(orphans)
+    return tuple(fitting), tuple(orphans)
 
 
 def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], every: frozenset[int]) -> bool:
-    """Whether the fragment still holds what the file was computed from, and its columns are the same.
+    """Whether the fragment still holds the file's inputs and the columns are still the same.
 
-    An overwrite may use a fragment's number again, and a column may be dropped and another one get its name.
+    An overwrite may reuse a fragment id, and a dropped column's name may be given to another column.
     """
     return (
         fields.issuperset(file.description["fields"])
@@ -139,8 +154,8 @@ def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], eve
     )
 
 
-def _rows_there(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
-    """The file's rows that have not left the fragment: an update moves a row and leaves a deletion behind."""
+def _rows_still_in(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
+    """The file's rows that are still in the fragment: an update moves a row and marks it as deleted here."""
     if fragment.physical_rows - fragment.num_deletions == file.live_rows:
         return file.rows
     rows = dataset.scanner(columns=[], with_row_id=True, fragments=[fragment]).to_table()
@@ -148,13 +163,16 @@ def _rows_there(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment
 
 
 def _is_race(error: Exception) -> bool:
-    """Another commit took the number, or took away the fragment we meant to change."""
+    """Whether another commit took the version number or removed a fragment of this operation."""
     text = str(error)
     return any(words in text for words in ("concurrent", "Commit conflict", "does not exist", "was removed"))
 
 
 def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: WrittenRows) -> None:
-    """Rows that get other values keep what others wrote beside them: that has to be what it was."""
+    """Changed rows carry over columns written by others, which must not have changed since `base`.
+
+    Raises ViewRowsChanged.
+    """
     if dataset.version == base or not written.moved:
         return
     changes = find_changes(dataset, base, Watched(tuple(dataset.schema.names)))
@@ -162,29 +180,29 @@ def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: Wri
         raise ViewRowsChanged(view.ident)
 
 
-def _without(
+def _remove_rows(
     dataset: LanceDataset, location: str, removed: BitMap64
 ) -> tuple[list[FragmentMetadata], list[int]]:
-    """The fragments that lose rows, and those that lose all of them."""
+    """The fragments with rows marked as deleted, and the ids of fragments that lose all rows."""
     updated: list[FragmentMetadata] = []
-    gone: list[int] = []
+    emptied: list[int] = []
     if not removed:
-        return updated, gone
+        return updated, emptied
     rows = dataset.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
     is_removed = key_mask(rows["_rowid"].to_numpy(), removed)
     addresses = rows["_rowaddr"].to_numpy()
-    hit = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
+    affected = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
     for fragment in dataset.get_fragments():
-        if fragment.fragment_id not in hit:
+        if fragment.fragment_id not in affected:
             continue
         is_here = addresses >> FRAGMENT_SHIFT == fragment.fragment_id
-        left = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
-        if not len(left):
-            gone.append(fragment.fragment_id)
+        remaining = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
+        if not len(remaining):
+            emptied.append(fragment.fragment_id)
             continue
-        deleted = BitMap(range(fragment.physical_rows)) - BitMap(left)
+        deleted = BitMap(range(fragment.physical_rows)) - BitMap(remaining)
         updated.append(with_deletions(fragment.metadata, location, dataset.version, deleted))
-    return updated, gone
+    return updated, emptied
 
 
 def _too_busy(table: Table) -> ConcurrentModification:

@@ -1,4 +1,4 @@
-"""Rows of Lance tables: found, counted, and how they are found."""
+"""Queries, counts and explains on Lance tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LanceTableQueries:
             return str(scan.scanner().explain_plan(is_verbose))
 
     def analyze(self, table: Table, query: TableQuery, version: int) -> str:
-        """Runs the query and tells what each step of it took."""
+        """Runs the query and reports the cost of each step."""
         scan = _Scan(table.ident, self._data.open(table, version), query)
         with translated(table.ident):
             return str(scan.scanner().analyze_plan())
@@ -81,7 +81,7 @@ def _batches(ident: TableIdent, reader: pa.RecordBatchReader, names: list[str]) 
 
 
 class _Scan:
-    """A query as options of Lance's scanner; `hidden` are columns it needs and nobody asked for."""
+    """A query as options of Lance's scanner; `hidden` are needed columns that were not requested."""
 
     def __init__(self, ident: TableIdent, dataset: lance.LanceDataset, query: TableQuery) -> None:
         self._ident = ident
@@ -92,9 +92,9 @@ class _Scan:
             check_filter(query.filter, "filter")
         if query.vector is not None and query.full_text is not None:
             raise InvalidInput(
-                "full_text_query", "cannot be asked together with a vector; send two queries and join them"
+                "full_text_query", "cannot be combined with a vector; send two queries and join them"
             )
-        # To sort, Lance takes the other columns later, by row id, and does not ask for it by itself.
+        # To sort, Lance fetches the other columns later by row id, but does not request the id itself.
         self.hidden = {ROW_ID} if query.order and not self._shows_row_id() else set()
 
     def scanner(self) -> lance.LanceScanner:
@@ -133,14 +133,14 @@ class _Scan:
                 return [self._column(name) for name in names]
 
     def _column(self, name: str) -> str:
-        """Quotes around a whole name are no part of the name that the answer has."""
+        """The column without quotes around a whole name, which would become part of the result's name."""
         if name in SYSTEM_COLUMNS:
             return name
         names, _ = get_field(self._ident, self._dataset.schema, name, "columns")
         return names[0] if len(names) == 1 else sql_path(names)
 
     def _check_name(self, expression: str) -> None:
-        """Lance looks for bare names in any case, and would call an unknown one a wrong expression."""
+        """Raises TableColumnNotFound; Lance, which ignores case here, would call the expression invalid."""
         names = self._dataset.schema.names
         known = {name.lower() for name in (*names, *SYSTEM_COLUMNS, *LITERALS)}
         if PLAIN.fullmatch(expression) and expression.lower() not in known:
@@ -165,19 +165,19 @@ class _Scan:
         _, field = get_field(self._ident, self._dataset.schema, column, "vector_column")
         _check_width(column, field, search)
         vectors = [list(vector) for vector in search.vectors]
-        # One vector of a column of many is many vectors; elsewhere many vectors are as many searches.
+        # A multivector column takes several vectors as one query; otherwise each vector is its own search.
         self._is_batch = len(vectors) > 1 and pa.types.is_fixed_size_list(field.type)
         if self._is_batch:
             self._check_batch()
         rows = max(self._dataset.count_rows(), 1)
         limit = DEFAULT_NEIGHBOURS if self._query.limit is None else self._query.limit
-        # Nothing is gained by asking for more than there is, and Lance would set memory aside for it.
-        wanted = min(max(limit + (self._query.offset or 0), 1), rows)
+        # Lance allocates memory for k, so do not request more rows than there are.
+        neighbours = min(max(limit + (self._query.offset or 0), 1), rows)
         options = {
             "metric": search.distance_type,
             "minimum_nprobes": search.minimum_probes,
             "maximum_nprobes": search.maximum_probes,
-            "refine_factor": _bounded(search.refine_factor, math.ceil(rows / wanted)),
+            "refine_factor": _bounded(search.refine_factor, math.ceil(rows / neighbours)),
             "ef": _bounded(search.candidates, rows),
             "approx_mode": search.approximation,
             "distance_range": _range(search),
@@ -185,7 +185,7 @@ class _Scan:
         return {
             "column": column,
             "q": vectors if len(vectors) > 1 else vectors[0],
-            "k": wanted,
+            "k": neighbours,
             "use_index": search.uses_index,
             **{key: value for key, value in options.items() if value is not None},
         }
@@ -197,8 +197,8 @@ class _Scan:
             raise InvalidInput("k", "has to be at least 1 with several query vectors")
 
 
-def _bounded(value: int | None, most: int) -> int | None:
-    return None if value is None else min(value, most)
+def _bounded(value: int | None, maximum: int) -> int | None:
+    return None if value is None else min(value, maximum)
 
 
 def _range(search: VectorSearch) -> tuple[float | None, float | None] | None:
@@ -208,7 +208,7 @@ def _range(search: VectorSearch) -> tuple[float | None, float | None] | None:
 
 
 def _check_width(column: str, field: pa.Field, search: VectorSearch) -> None:
-    """A column of lists of vectors is searched with all vectors at once; both kinds have one width."""
+    """Checks the dimension of the query vectors, for columns of vectors and of lists of vectors."""
     inner = field.type if pa.types.is_fixed_size_list(field.type) else getattr(field.type, "value_type", None)
     width = getattr(inner, "list_size", None)
     if width is None:
@@ -221,5 +221,5 @@ def _check_width(column: str, field: pa.Field, search: VectorSearch) -> None:
 def _only_vector_column(schema: pa.Schema) -> str:
     names = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
     if len(names) != 1:
-        raise InvalidInput("vector_column", f"is needed: the table has {len(names)} vector columns {names}")
+        raise InvalidInput("vector_column", f"is required: the table has {len(names)} vector columns {names}")
     return str(names[0])

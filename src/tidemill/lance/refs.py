@@ -1,4 +1,4 @@
-"""Tags and branches, as Lance keeps them beside a table's data."""
+"""Tags and branches, which Lance stores beside a table's data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tidemill.lance.datasets import translated
 
 
 class LanceTableRefs:
-    """Reads and writes references without asking the database, so that it may be called in a transaction.
+    """Reads and writes references without using the database, so it may be called within a transaction.
 
-    Making a branch is the exception: that is a commit.
+    Creating a branch is the exception, because it is a commit.
     """
 
     def __init__(self, versions: VersionOperations) -> None:
@@ -30,10 +30,10 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="tag"):
-            found: dict[str, Any] = dataset.tags.list()
+            tags: dict[str, Any] = dataset.tags.list()
         return {
             name: Tag(name, ref["version"], ref["manifest_size"] or 0, ref.get("branch") or MAIN_BRANCH)
-            for name, ref in sorted(found.items())
+            for name, ref in sorted(tags.items())
         }
 
     def create_tag(self, table: Table, name: str, version: int) -> None:
@@ -53,8 +53,8 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="branch"):
-            found: dict[str, Any] = dataset.branches.list()
-        return {name: _branch(name, ref) for name, ref in sorted(found.items())}
+            branches: dict[str, Any] = dataset.branches.list()
+        return {name: _branch(name, ref) for name, ref in sorted(branches.items())}
 
     def create_branch(self, table: Table, name: str, version: int) -> None:
         namespace = CommittingNamespace(self._versions, table.on(MAIN_BRANCH))
@@ -75,7 +75,7 @@ class LanceTableRefs:
 
 
 def _open(table: Table) -> lance.LanceDataset | None:
-    """Any version will do: references are not part of one."""
+    """Opens any version, since references do not belong to one; None if there is no data."""
     try:
         return lance.dataset(table.location)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Hashes of whole rows, to find those that may be the same; whether they are, their values tell."""
+"""Hashes of whole rows, to find rows that may be equal; callers compare the values afterwards."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidemill.lance.key_hashes import NULL_HASH, SEED, Hashes, key_array
 from tidemill.lance.value_comparison import BITS
 
 FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
-PLACE_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
+POSITION_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
 SHIFT: Final = np.uint64(31)
 
 
 def row_hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> Hashes:
-    """One for each row; rows with the same values have the same."""
+    """One hash per row; equal rows have equal hashes."""
     hashes = np.full(len(batch), SEED, dtype=np.uint64)
     for name in columns:
         hashes = hashes * FACTOR + _hashes(batch.column(name))
@@ -49,16 +49,16 @@ def _fields(array: pa.StructArray) -> pa.RecordBatch:
 
 
 def _list_hashes(array: pa.Array) -> Hashes:
-    """The hashes of the values, each weighted with its place, so that their order counts."""
+    """Combines the hashes of the elements, weighted by position so that their order matters."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = _hashes(array.flatten())
     ends = np.cumsum(lengths)
-    places = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
-    powers = np.multiply.accumulate(np.full(int(places.max(initial=0)) + 1, PLACE_FACTOR))
+    positions = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
+    powers = np.multiply.accumulate(np.full(int(positions.max(initial=0)) + 1, POSITION_FACTOR))
     sums = np.zeros(len(values) + 1, dtype=np.uint64)
-    np.cumsum(powers[places] * values, out=sums[1:])
-    found: Hashes = (sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64)
-    return found
+    np.cumsum(powers[positions] * values, out=sums[1:])
+    hashes: Hashes = (sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64)
+    return hashes
 
 
 def _with_nulls(hashes: Hashes, array: pa.Array) -> Hashes:

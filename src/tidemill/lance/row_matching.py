@@ -1,4 +1,14 @@
-"""Which rows of a view are those made anew: unchanged ones stay, changed ones keep their identity."""
+"""Matches recomputed rows of a view with the rows it already has.
+
+A refresh recomputes all rows of some keys (source rows or groups). `ViewWriter` then has to know, for each
+new row, which existing row it replaces: equal rows stay untouched, changed rows are rewritten under their old
+row id, and the rest is added or removed. Stable ids matter because other computed columns and views depend on
+them. If every recomputed row were written as new, each refresh would make all of them stale, and columns that
+others have added to the view would lose their values.
+
+Everything is vectorized over whole batches. Rows are numbered by group (key, or key and position), hashes
+find candidates, and the values decide.
+"""
 
 from __future__ import annotations
 
@@ -16,45 +26,45 @@ from tidemill.lance.value_comparison import same_values
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-NONE: Final = -1
+NO_MATCH: Final = -1
 
 
 @dataclass(frozen=True)
 class Match:
-    """For each new row the place of the old one that it takes over from, or -1, and whether both are same."""
+    """For each new row the index of the old row it replaces, or NO_MATCH, and whether both are equal."""
 
     old: Numbers
     is_same: Mask
 
 
-def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, place: str | None) -> Match:
-    """Pairs the rows of two batches that have the same key.
+def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str | None) -> Match:
+    """Pairs rows of two batches that have the same key; `position` names the column that orders them.
 
-    First those at the same place with the same content, then those with the same content elsewhere; of what
-    is left, those at the same place, or the only ones of their key.
+    First pairs rows at the same position with equal content, then rows with equal content elsewhere. Of the
+    rest it pairs rows at the same position or, without positions, rows that are the only ones of their key.
     """
-    match = Match(np.full(len(new), NONE), np.zeros(len(new), dtype=np.bool_))
+    match = Match(np.full(len(new), NO_MATCH), np.zeros(len(new), dtype=np.bool_))
     if not len(new) or not len(old):
         return match
-    content = [name for name in new.schema.names if name not in (key, place)]
-    groups = _grouped(_numbers(new, key), _numbers(old, key))
+    content = [name for name in new.schema.names if name not in (key, position)]
+    groups = _group_numbers(_numbers(new, key), _numbers(old, key))
     aligned: Numbers | None = None
-    if place is not None:
-        aligned = _aligned(*_grouped(*groups, _numbers(new, place), _numbers(old, place)))
+    if position is not None:
+        aligned = _aligned(*_group_numbers(*groups, _numbers(new, position), _numbers(old, position)))
         _accept(match, new, old, np.arange(len(new)), aligned, content, is_same=True)
-    left = _left_over(groups, match)
-    if place is None:
-        left = _without_only_ones(groups, *left)
-    _match_content(match, new, old, groups, left, content, is_same=place is None)
+    unmatched = _unmatched(groups, match)
+    if position is None:
+        unmatched = _without_single_rows(groups, *unmatched)
+    _match_content(match, new, old, groups, unmatched, content, is_same=position is None)
     _match_rest(match, groups, aligned)
-    if place is None:
-        paired = np.flatnonzero((match.old != NONE) & ~match.is_same)
-        match.is_same[paired] = same_rows(new, old, paired, match.old[paired], content)
+    if position is None:
+        pairs = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
+        match.is_same[pairs] = same_rows(new, old, pairs, match.old[pairs], content)
     return match
 
 
 def numbered(groups: npt.NDArray[np.int64]) -> Numbers:
-    """For each row how many of its group come before it."""
+    """For each row, the number of preceding rows in its group."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     numbers = np.empty(len(groups), dtype=np.int64)
@@ -67,21 +77,33 @@ def _match_content(
     new: pa.RecordBatch,
     old: pa.RecordBatch,
     groups: tuple[Numbers, Numbers],
-    left: tuple[Numbers, Numbers],
+    unmatched: tuple[Numbers, Numbers],
     columns: Sequence[str],
     *,
     is_same: bool,
 ) -> None:
-    """Rows of one key with the same content, the first with the first and so on."""
-    new_left, old_left = left
-    if not len(new_left) or not len(old_left):
+    """Pairs rows of the same key with equal content, in order."""
+    new_unmatched, old_unmatched = unmatched
+    if not len(new_unmatched) or not len(old_unmatched):
         return
-    new_hashes = row_hashes(_rows(new, new_left), columns).view(np.int64)
-    old_hashes = row_hashes(_rows(old, old_left), columns).view(np.int64)
-    alike = _grouped(groups[0][new_left], groups[1][old_left], new_hashes, old_hashes)
-    found = _aligned(*_grouped(*alike, numbered(alike[0]), numbered(alike[1])))
-    is_found = found != NONE
-    _accept(match, new, old, new_left[is_found], old_left[found[is_found]], columns, is_same=is_same)
+    new_hashes = row_hashes(_rows(new, new_unmatched), columns).view(np.int64)
+    old_hashes = row_hashes(_rows(old, old_unmatched), columns).view(np.int64)
+    groups_by_content = _group_numbers(
+        groups[0][new_unmatched], groups[1][old_unmatched], new_hashes, old_hashes
+    )
+    aligned = _aligned(
+        *_group_numbers(*groups_by_content, numbered(groups_by_content[0]), numbered(groups_by_content[1]))
+    )
+    is_aligned = aligned != NO_MATCH
+    _accept(
+        match,
+        new,
+        old,
+        new_unmatched[is_aligned],
+        old_unmatched[aligned[is_aligned]],
+        columns,
+        is_same=is_same,
+    )
 
 
 def _accept(
@@ -94,8 +116,8 @@ def _accept(
     *,
     is_same: bool,
 ) -> None:
-    """Notes those of the pairs that hold the same values."""
-    is_pair = old_rows != NONE
+    """Records the candidate pairs whose values are equal."""
+    is_pair = old_rows != NO_MATCH
     new_rows, old_rows = new_rows[is_pair], old_rows[is_pair]
     equal = same_rows(new, old, new_rows, old_rows, columns)
     match.old[new_rows[equal]] = old_rows[equal]
@@ -103,36 +125,36 @@ def _accept(
 
 
 def _match_rest(match: Match, groups: tuple[Numbers, Numbers], aligned: Numbers | None) -> None:
-    new_left, old_left = _left_over(groups, match)
-    if not len(new_left):
+    new_unmatched, old_unmatched = _unmatched(groups, match)
+    if not len(new_unmatched):
         return
     if aligned is not None:
         is_free = np.zeros(len(groups[1]), dtype=np.bool_)
-        is_free[old_left] = True
-        candidates = aligned[new_left]
-        is_fit = (candidates != NONE) & is_free[candidates]
-        match.old[new_left[is_fit]] = candidates[is_fit]
+        is_free[old_unmatched] = True
+        candidates = aligned[new_unmatched]
+        is_usable = (candidates != NO_MATCH) & is_free[candidates]
+        match.old[new_unmatched[is_usable]] = candidates[is_usable]
         return
-    new_only, old_only = _only_ones(groups, new_left, old_left)
-    order = np.argsort(groups[1][old_only], kind="stable")
-    spots = np.searchsorted(groups[1][old_only], groups[0][new_only], sorter=order)
-    match.old[new_only] = old_only[order[spots]]
+    new_single, old_single = _single_rows(groups, new_unmatched, old_unmatched)
+    order = np.argsort(groups[1][old_single], kind="stable")
+    slots = np.searchsorted(groups[1][old_single], groups[0][new_single], sorter=order)
+    match.old[new_single] = old_single[order[slots]]
 
 
 def same_rows(
     new: pa.RecordBatch, old: pa.RecordBatch, new_rows: Numbers, old_rows: Numbers, columns: Sequence[str]
 ) -> Mask:
-    """Place by place, whether the rows at these places hold the same values."""
+    """Compares pairs of rows: whether their values are equal."""
     is_same = np.ones(len(new_rows), dtype=np.bool_)
     for name in columns:
         is_same &= same_values(_taken(new.column(name), new_rows), _taken(old.column(name), old_rows))
     return is_same
 
 
-def _grouped(
+def _group_numbers(
     new: Numbers, old: Numbers, new_more: Numbers | None = None, old_more: Numbers | None = None
 ) -> tuple[Numbers, Numbers]:
-    """Small numbers, the same for the same values on both sides; two values together count as one."""
+    """Numbers the distinct values (or pairs of values), consistently for both sides."""
     _, numbers = np.unique(np.concatenate([new, old]), return_inverse=True)
     if new_more is not None and old_more is not None:
         _, more = np.unique(np.concatenate([new_more, old_more]), return_inverse=True)
@@ -142,55 +164,57 @@ def _grouped(
 
 
 def _aligned(new: Numbers, old: Numbers) -> Numbers:
-    """For each new row the (only) old one with the same number, or -1."""
-    places = np.full(int(max(new.max(initial=0), old.max(initial=0))) + 1, NONE)
-    # The first one counts.
-    places[old[::-1]] = np.arange(len(old))[::-1]
-    found: Numbers = places[new]
-    return found
+    """For each new row, the first old row with the same number, or NO_MATCH."""
+    first_rows = np.full(int(max(new.max(initial=0), old.max(initial=0))) + 1, NO_MATCH)
+    # Assigned in reverse, so the first row wins.
+    first_rows[old[::-1]] = np.arange(len(old))[::-1]
+    aligned: Numbers = first_rows[new]
+    return aligned
 
 
-def _left_over(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
-    """The rows without a counterpart, of the keys that have some on both sides."""
+def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
+    """Rows without a match, of keys that have such rows on both sides."""
     is_free = np.ones(len(groups[1]), dtype=np.bool_)
-    is_free[match.old[match.old != NONE]] = False
-    new_left, old_left = np.flatnonzero(match.old == NONE), np.flatnonzero(is_free)
-    new_counts, old_counts = _counts(groups, new_left, old_left)
+    is_free[match.old[match.old != NO_MATCH]] = False
+    new_unmatched, old_unmatched = np.flatnonzero(match.old == NO_MATCH), np.flatnonzero(is_free)
+    new_counts, old_counts = _counts(groups, new_unmatched, old_unmatched)
     has_both = (new_counts > 0) & (old_counts > 0)
-    return new_left[has_both[groups[0][new_left]]], old_left[has_both[groups[1][old_left]]]
+    new_candidates = new_unmatched[has_both[groups[0][new_unmatched]]]
+    old_candidates = old_unmatched[has_both[groups[1][old_unmatched]]]
+    return new_candidates, old_candidates
 
 
-def _only_ones(
-    groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers
+def _single_rows(
+    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Those that are the only ones of their key, on both sides."""
-    new_counts, old_counts = _counts(groups, new_left, old_left)
+    """Rows that are the only ones of their key, on both sides."""
+    new_counts, old_counts = _counts(groups, new_rows, old_rows)
     is_single = (new_counts == 1) & (old_counts == 1)
-    return new_left[is_single[groups[0][new_left]]], old_left[is_single[groups[1][old_left]]]
+    return new_rows[is_single[groups[0][new_rows]]], old_rows[is_single[groups[1][old_rows]]]
 
 
-def _without_only_ones(
-    groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers
+def _without_single_rows(
+    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Where there is one on each side they are the same row anyway, whatever they hold."""
-    new_only, old_only = _only_ones(groups, new_left, old_left)
+    """Leaves out rows that are the only ones of their key: they match whatever their content."""
+    new_single, old_single = _single_rows(groups, new_rows, old_rows)
     return (
-        np.setdiff1d(new_left, new_only, assume_unique=True),
-        np.setdiff1d(old_left, old_only, assume_unique=True),
+        np.setdiff1d(new_rows, new_single, assume_unique=True),
+        np.setdiff1d(old_rows, old_single, assume_unique=True),
     )
 
 
-def _counts(groups: tuple[Numbers, Numbers], new_left: Numbers, old_left: Numbers) -> tuple[Numbers, Numbers]:
+def _counts(groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers) -> tuple[Numbers, Numbers]:
     count = int(max(groups[0].max(initial=0), groups[1].max(initial=0))) + 1
     return (
-        np.bincount(groups[0][new_left], minlength=count),
-        np.bincount(groups[1][old_left], minlength=count),
+        np.bincount(groups[0][new_rows], minlength=count),
+        np.bincount(groups[1][old_rows], minlength=count),
     )
 
 
 def _numbers(batch: pa.RecordBatch, column: str) -> Numbers:
-    found: Numbers = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    numbers: Numbers = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _rows(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Columns of Lance tables: added, altered, dropped and described, each change as one version."""
+"""Adds, alters, drops and annotates columns of Lance tables; each change is one version."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import is_conflict, pause
+from tidemill.lance.conflicts import backoff, is_conflict
 from tidemill.lance.datasets import translated
 from tidemill.lance.filters import check_filter
 
 ATTEMPTS: Final = 40
-# What Lance says when values, not storage, are the reason.
+# Prefixes of Lance's errors that are caused by values rather than storage.
 VALUE_PROBLEMS: Final = ("Invalid user input: ", "LanceError(Arrow): ", "Not supported: ")
 
 Change = Callable[[LanceDataset, CommittingNamespace], LanceDataset]
@@ -64,14 +64,14 @@ class LanceTableSchemas:
 
     def drop_columns(self, table: Table, paths: Sequence[str], on_commit: TransactionEffect) -> int:
         def drop(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
-            found = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
-            dataset.drop_columns(list(dict.fromkeys(found)))
+            columns = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
+            dataset.drop_columns(list(dict.fromkeys(columns)))
             return dataset
 
         return int(self._change(table, drop, "columns", on_commit).version)
 
     def update_field_metadata(self, table: Table, updates: Sequence[FieldMetadataUpdate]) -> UpdatedFields:
-        """Lance's own call cannot merge into one field and replace another's in the same commit."""
+        """Commits the operation itself: Lance's call cannot merge for one field and replace for another."""
         paths: list[str] = []
 
         def update(dataset: LanceDataset, namespace: CommittingNamespace) -> LanceDataset:
@@ -98,31 +98,34 @@ class LanceTableSchemas:
     def _change(
         self, table: Table, change: Change, field: str, on_commit: TransactionEffect | None = None
     ) -> LanceDataset:
-        """Builds the change on the newest version, again and again until no other writer comes first."""
+        """Applies the change to the newest version, and again after each conflict.
+
+        Raises ConcurrentModification.
+        """
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, on_commit)
-            with translated(table.ident, namespace, field), _blamed_on(field):
+            with translated(table.ident, namespace, field), _as_invalid_input(field):
                 dataset = namespace.open()
                 try:
                     return change(dataset, namespace)
                 except OSError as error:
                     if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
                         raise
-            pause(attempt)
+            backoff(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to alter its columns; try again")
 
 
 @contextmanager
-def _blamed_on(field: str) -> Iterator[None]:
-    """Values that cannot be cast or computed are the request's fault, not the server's."""
+def _as_invalid_input(field: str) -> Iterator[None]:
+    """Raises InvalidInput for values that cannot be cast or computed."""
     try:
         yield
     except OSError as error:
-        words = str(error).splitlines()[0].split(", /")[0]
-        kind = next((problem for problem in VALUE_PROBLEMS if words.startswith(problem)), None)
-        if kind is None or is_conflict(error):
+        message = str(error).splitlines()[0].split(", /")[0]
+        prefix = next((problem for problem in VALUE_PROBLEMS if message.startswith(problem)), None)
+        if prefix is None or is_conflict(error):
             raise
-        raise InvalidInput(field, words.removeprefix(kind)[:300]) from error
+        raise InvalidInput(field, message.removeprefix(prefix)[:300]) from error
 
 
 def _check_absent(ident: TableIdent, dataset: LanceDataset, names: Sequence[str]) -> None:
@@ -134,20 +137,20 @@ def _check_absent(ident: TableIdent, dataset: LanceDataset, names: Sequence[str]
 def _alterations(
     ident: TableIdent, schema: pa.Schema, alterations: Sequence[ColumnAlteration]
 ) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    changes: dict[str, dict[str, Any]] = {}
     for index, alteration in enumerate(alterations):
         path, _ = resolve_path(ident, schema, alteration.path, f"alterations[{index}].path")
-        if path in found:
+        if path in changes:
             raise InvalidInput(
                 f"alterations[{index}].path", f"'{path}' is altered twice; put it into one entry"
             )
-        given = {
+        values = {
             "name": alteration.rename,
             "nullable": alteration.nullable,
             "data_type": alteration.data_type,
         }
-        found[path] = {"path": path, **{key: value for key, value in given.items() if value is not None}}
-    return list(found.values())
+        changes[path] = {"path": path, **{key: value for key, value in values.items() if value is not None}}
+    return list(changes.values())
 
 
 def _metadata_updates(

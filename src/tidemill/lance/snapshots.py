@@ -1,4 +1,4 @@
-"""Single versions of Lance tables: restored, measured, described anew."""
+"""Restores and measures single versions of Lance tables, and replaces their schema metadata."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class LanceTableSnapshots:
         with translated(table.ident, namespace, "metadata"):
             dataset = namespace.open()
             dataset.update_schema_metadata(dict(metadata), replace=True)
-        found = dataset.schema.metadata or {}
-        return {key.decode(): value.decode() for key, value in found.items()}
+        stored = dataset.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in stored.items()}
 
 
 def _bytes_on_disk(dataset: lance.LanceDataset) -> int:
-    """The sizes of the data files; manifests of old tables do not tell, so there by what is in the files."""
+    """The total size of the data files; for old manifests without sizes, the total size of their fields."""
     sizes = [file.file_size_bytes for part in dataset.get_fragments() for file in part.metadata.files]
     if all(size is not None for size in sizes):
         return sum(size or 0 for size in sizes)

@@ -1,4 +1,4 @@
-"""Lance tables as the planner sees them."""
+"""Lance tables as sources for the planner: snapshots, changes, rows and partitions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LanceSourceTables:
     def columns_read(
         self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
     ) -> tuple[str, ...]:
-        """Those the expressions may name: telling exactly would need Lance's parser, so by their words."""
+        """Columns that the expressions may read, matched by words, since Lance's parser is not available."""
         schema = self._data.open(table, version).schema
         texts = [*(query.columns or {}).values(), query.filter or ""]
         words = {word.lower() for text in texts for word in WORDS.findall(text)}
@@ -113,7 +113,7 @@ class LanceSourceTables:
         ]
 
     def index_partitions(self, table: Table, version: int, column: str) -> Sequence[Partition]:
-        return index_partitions(table.ident, self._old(table, version), column)
+        return index_partitions(table.ident, self._open_old(table, version), column)
 
     def key_hashes(self, table: Table, version: int, rows: BitMap64, columns: Sequence[str]) -> BitMap64:
         ids = np.array(rows.to_array(), dtype=np.uint64)
@@ -121,10 +121,10 @@ class LanceSourceTables:
             return BitMap64()
         wanted = {f"c{number}": quoted(name) for number, name in enumerate(columns)}
         try:
-            found = self._old(table, version)._take_rows(ids, columns=wanted)
+            key_columns = self._open_old(table, version)._take_rows(ids, columns=wanted)
         except (OSError, ValueError) as error:
             raise VersionGone(table.ident, version) from error
-        return row_set(np.unique(key_array(list(found.columns))))
+        return row_set(np.unique(key_array(list(key_columns.columns))))
 
     def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
         dataset = self._data.open(view, version)
@@ -135,12 +135,12 @@ class LanceSourceTables:
         if wanted is not None:
             is_wanted = key_mask(keys, wanted)
             rows, row_ids, keys = rows.filter(pa.array(is_wanted)), row_ids[is_wanted], keys[is_wanted]
-        places = rows[columns[1]].to_numpy() if len(columns) > 1 else row_ids
-        order = np.lexsort((places, keys))
+        positions = rows[columns[1]].to_numpy() if len(columns) > 1 else row_ids
+        order = np.lexsort((positions, keys))
         return KeyedRows(row_ids[order], keys[order])
 
-    def _old(self, table: Table, version: int) -> lance.LanceDataset:
-        """The table at a version that may have been cleaned up."""
+    def _open_old(self, table: Table, version: int) -> lance.LanceDataset:
+        """Opens a version that may have been cleaned up. Raises VersionGone."""
         try:
             return self._data.open(table, version)
         except (OSError, ValueError, TidemillError) as error:
@@ -148,5 +148,5 @@ class LanceSourceTables:
 
 
 def _may_name(words: set[str], column: str) -> bool:
-    """Whether every word of the column's name occurs: true for each column that is really named."""
+    """Whether every word of the column's name occurs, which is true for every column that is referenced."""
     return {word.lower() for word in WORDS.findall(column)} <= words

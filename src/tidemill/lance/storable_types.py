@@ -1,4 +1,4 @@
-"""Which Arrow types a column file can hold and give back unchanged."""
+"""Which Arrow types Lance can store and return unchanged."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FLAT: Final[tuple[Test, ...]] = (
     pa.types.is_duration,
     pa.types.is_fixed_size_binary,
 )
-# Not the views: these come back as plain strings and bytes.
+# Without view types, which are returned as plain strings and bytes.
 LONG: Final[tuple[Test, ...]] = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_binary,
     pa.types.is_large_binary,
 )
-# Not half floats: where two of their dictionaries meet, Arrow makes other numbers of them.
+# Without half floats: Arrow corrupts them when it merges two dictionaries.
 IN_DICTIONARIES: Final[tuple[Test, ...]] = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -44,7 +44,7 @@ IN_DICTIONARIES: Final[tuple[Test, ...]] = (
     *LONG,
 )
 LISTS: Final[tuple[Test, ...]] = (pa.types.is_list, pa.types.is_large_list, pa.types.is_map)
-# From this version of the file format on there are maps.
+# The first version of the file format with maps.
 MAP_VERSION: Final = (2, 2)
 
 
@@ -63,42 +63,42 @@ class LanceColumnTypes:
 
 
 def find_fault(data_type: pa.DataType, version: str) -> str | None:
-    """Why files of that version cannot hold values of the type, if so."""
+    """Why files of this version cannot store the type; None if they can."""
     has_maps = tuple(int(number) for number in version.split(".")) >= MAP_VERSION
     faults = chain(_faults(data_type), () if has_maps else _map_faults(data_type, version))
     return next(faults, None)
 
 
 def _faults(data_type: pa.DataType) -> Iterator[str]:
-    """Those of a type in itself, then those of its parts."""
+    """Faults of the type itself, then those of its parts."""
     if isinstance(data_type, pa.BaseExtensionType):
         yield from _faults(data_type.storage_type)
     elif pa.types.is_dictionary(data_type):
         yield from _dictionary_faults(data_type)
     elif pa.types.is_fixed_size_list(data_type):
         yield from _vector_faults(data_type)
-    elif _is(data_type, LISTS) or pa.types.is_struct(data_type):
+    elif _matches_any(data_type, LISTS) or pa.types.is_struct(data_type):
         yield from _nested_faults(data_type)
-    elif not _is(data_type, FLAT + LONG):
-        yield f"it has no {data_type}{_instead(data_type)}"
+    elif not _matches_any(data_type, FLAT + LONG):
+        yield f"it does not support {data_type}{_suggestion(data_type)}"
 
 
 def _dictionary_faults(data_type: pa.DictionaryType) -> Iterator[str]:
     if data_type.ordered:
-        yield "it forgets that a dictionary is ordered; use one that is not"
-    if not _is(data_type.value_type, IN_DICTIONARIES):
-        yield f"it has no dictionaries of {data_type.value_type}; use {data_type.value_type} itself"
+        yield "it does not preserve that a dictionary is ordered; use an unordered one"
+    if not _matches_any(data_type.value_type, IN_DICTIONARIES):
+        yield f"it does not support dictionaries of {data_type.value_type}; use {data_type.value_type} itself"
 
 
 def _nested_faults(data_type: pa.DataType) -> Iterator[str]:
     parts = _parts(data_type)
     names = [field.name for field in parts]
     if not parts:
-        yield "it has no structs without fields"
+        yield "it does not support structs without fields"
     if pa.types.is_struct(data_type) and len(set(names)) < len(names):
-        yield "it has no structs with two fields of the same name"
+        yield "it does not support structs with two fields of the same name"
     if pa.types.is_map(data_type) and data_type.keys_sorted:
-        yield "it forgets that the keys of a map are sorted; use one without keys_sorted"
+        yield "it does not preserve that the keys of a map are sorted; use one without keys_sorted"
     for field in parts:
         yield from _faults(field.type)
 
@@ -111,18 +111,18 @@ def _vector_faults(data_type: pa.FixedSizeListType) -> Iterator[str]:
         yield from _vector_faults(value)
     elif pa.types.is_struct(value):
         yield "it cannot read vectors of structs beside other columns; use a list of them"
-    elif not isinstance(value, BFloat16Type) and not _is(value, FLAT):
-        yield f"it has no vectors of {value}; use a list of them"
+    elif not isinstance(value, BFloat16Type) and not _matches_any(value, FLAT):
+        yield f"it does not support vectors of {value}; use a list of them"
     elif pa.types.is_fixed_size_binary(value) and not value.byte_width:
-        yield "it has no vectors of values without bytes"
+        yield "it does not support vectors of zero-width values"
 
 
 def _map_faults(data_type: pa.DataType, version: str) -> Iterator[str]:
     if any(pa.types.is_map(part) for part in chain([data_type], _inside(data_type))):
-        yield f"the table has files of version {version}, and these have no maps"
+        yield f"the table has files of version {version}, which do not support maps"
 
 
-def _is(data_type: pa.DataType, tests: Sequence[Test]) -> bool:
+def _matches_any(data_type: pa.DataType, tests: Sequence[Test]) -> bool:
     return any(test(data_type) for test in tests)
 
 
@@ -131,15 +131,15 @@ def _parts(data_type: pa.DataType) -> list[pa.Field]:
 
 
 def _inside(data_type: pa.DataType) -> Iterator[pa.DataType]:
-    """All types a type is made of, itself left out."""
+    """All types nested in a type."""
     stored = data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
     for field in _parts(stored) if pa.types.is_nested(stored) else []:
         yield field.type
         yield from _inside(field.type)
 
 
-def _instead(data_type: pa.DataType) -> str:
-    """What holds the same values."""
+def _suggestion(data_type: pa.DataType) -> str:
+    """A type that can hold the same values."""
     if pa.types.is_string_view(data_type):
         return "; use string"
     if pa.types.is_binary_view(data_type):

@@ -1,4 +1,4 @@
-"""Transactions that made versions, read from where Lance keeps them."""
+"""Reads the transactions that created versions from Lance's log."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class LanceCommitHistory:
         self._data = data
 
     def find(self, table: Table, version: int) -> Transaction:
-        found = self._read(table, self._data.open(table, version), version)
-        return _transaction(table, version, found)
+        transaction = self._read(table, self._data.open(table, version), version)
+        return _transaction(table, version, transaction)
 
     def find_by_uuid(self, table: Table, uuid: str, versions: Sequence[int]) -> Transaction | None:
         dataset = self._data.open(table, None)
         for version in versions:
-            found = self._read(table, dataset, version)
-            if found is not None and found.uuid == uuid:
-                return _transaction(table, version, found)
+            transaction = self._read(table, dataset, version)
+            if transaction is not None and transaction.uuid == uuid:
+                return _transaction(table, version, transaction)
         return None
 
     def _read(self, table: Table, dataset: lance.LanceDataset, version: int) -> LanceTransaction | None:
-        """None when it was cleaned up, or made by a writer that keeps none."""
+        """None if the transaction was cleaned up, or its writer stored none."""
         with translated(table.ident):
             try:
                 return dataset.read_transaction(version)
@@ -44,17 +44,19 @@ class LanceCommitHistory:
                 raise
 
 
-def _transaction(table: Table, version: int, found: LanceTransaction | None) -> Transaction:
-    place = f"{table.table_id}/{table.branch}"
-    if found is None:
-        own = {"version": str(version), "branch": table.branch}
-        return Transaction(f"{place}/{version}", table.ident, TransactionStatus.SUCCEEDED, own)
-    own = {
-        **(found.transaction_properties or {}),
+def _transaction(table: Table, version: int, lance_transaction: LanceTransaction | None) -> Transaction:
+    prefix = f"{table.table_id}/{table.branch}"
+    if lance_transaction is None:
+        properties = {"version": str(version), "branch": table.branch}
+        return Transaction(f"{prefix}/{version}", table.ident, TransactionStatus.SUCCEEDED, properties)
+    properties = {
+        **(lance_transaction.transaction_properties or {}),
         "version": str(version),
         "branch": table.branch,
-        "uuid": found.uuid,
-        "operation": type(found.operation).__name__,
-        "read_version": str(found.read_version),
+        "uuid": lance_transaction.uuid,
+        "operation": type(lance_transaction.operation).__name__,
+        "read_version": str(lance_transaction.read_version),
     }
-    return Transaction(f"{place}/{found.uuid}", table.ident, TransactionStatus.SUCCEEDED, own)
+    return Transaction(
+        f"{prefix}/{lance_transaction.uuid}", table.ident, TransactionStatus.SUCCEEDED, properties
+    )

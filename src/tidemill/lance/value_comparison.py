@@ -1,4 +1,4 @@
-"""Whether rows hold the same values at two versions: lineage tells of writing, not of changing."""
+"""Compares row values at two versions, since row lineage records writes rather than changes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pyroaring import BitMap64
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import quoted
 
-ROWS_AT_ONCE: Final = 65536
+BATCH_ROWS: Final = 65536
 ROW_ID: Final = "_rowid"
-# Compared by their bits: a NaN is the same as another one.
+# Floats are compared by their bits, so that NaN equals NaN.
 BITS: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
 def rows_that_differ(
     before: lance.LanceDataset, after: lance.LanceDataset, rows: BitMap64, columns: Sequence[str]
 ) -> BitMap64:
-    """Those of the rows whose values in the columns are not the same at both versions."""
+    """The rows whose values in the columns differ between the versions."""
     ids = np.array(rows.to_array(), dtype=np.uint64)
     differing = [
-        _differing(before, after, ids[start : start + ROWS_AT_ONCE], columns)
-        for start in range(0, len(ids), ROWS_AT_ONCE)
+        _differing(before, after, ids[start : start + BATCH_ROWS], columns)
+        for start in range(0, len(ids), BATCH_ROWS)
     ]
     return row_set(np.concatenate(differing)) if differing else BitMap64()
 
@@ -49,7 +49,7 @@ def _differing(
 
 
 def same_values(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Place by place, whether two arrays of the same length hold the same value; works for every type."""
+    """Compares two arrays of the same length element by element; works for every type."""
     if first.type != second.type:
         return np.zeros(len(first), dtype=np.bool_)
     if first.equals(second):
@@ -68,23 +68,23 @@ def same_values(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
 def _equal(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
     equal = pc.fill_null(pc.equal(first, second), fill_value=False)
     both_null = pc.and_(first.is_null(), second.is_null())
-    found: npt.NDArray[np.bool_] = pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
-    return found
+    is_equal: npt.NDArray[np.bool_] = pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    return is_equal
 
 
 def _by_halves(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Arrow compares nested values only as whole arrays: those that differ are parted and compared again."""
+    """Bisects the arrays, because Arrow compares nested values only as whole arrays."""
     is_same = np.ones(len(first), dtype=np.bool_)
-    waiting = [(0, len(first))]
-    while waiting:
-        start, count = waiting.pop()
+    ranges = [(0, len(first))]
+    while ranges:
+        start, count = ranges.pop()
         if first.slice(start, count).equals(second.slice(start, count)):
             continue
         if count == 1:
             is_same[start] = False
             continue
         half = count // 2
-        waiting += [(start, half), (start + half, count - half)]
+        ranges += [(start, half), (start + half, count - half)]
     return is_same
 
 
@@ -94,12 +94,12 @@ def _read(dataset: lance.LanceDataset, ids: npt.NDArray[np.uint64], columns: Seq
 
 
 def _ids(table: pa.Table) -> npt.NDArray[np.uint64]:
-    found: npt.NDArray[np.uint64] = table[ROW_ID].to_numpy()
-    return found
+    row_ids: npt.NDArray[np.uint64] = table[ROW_ID].to_numpy()
+    return row_ids
 
 
 def _narrowed(table: pa.Table, common: npt.NDArray[np.uint64]) -> pa.Table:
-    """The rows with these ids, in ascending order."""
+    """The rows with these ids, in ascending order of id."""
     ids = _ids(table)
     order = np.argsort(ids, kind="stable")
     if len(ids) == len(common) and np.array_equal(ids, common):

@@ -1,4 +1,20 @@
-"""Writes the rows of a view that differ from what it has, as fragments that are not committed yet."""
+"""Writes the rows of a view that differ from its current rows, as fragments that are not committed yet.
+
+Tasks use a `ViewWriter` for every kind of view. They put recomputed rows, all rows of a key together, and the
+writer compares them with the rows that the view has for those keys:
+
+- Equal rows are only recorded as kept.
+- Changed rows are rewritten with their old row ids, together with the columns that others added (`carried`).
+- New rows are written to fragments of their own.
+
+`finish` returns the fragments and row ids. The worker then removes the recomputed rows that were not kept,
+including old copies of changed rows, and commits everything at once through `publisher.update_view`; until
+then readers see the old rows. In a dry run (`is_dry`) nothing is written: differences are counted and a few
+examples collected.
+
+`put_stream` serves table functions, whose output for one key may not fit into memory. It matches rows by
+content alone, batch by batch, with an index of row hashes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +36,7 @@ from tidemill.jobs.model.stages import Difference, ViewTarget, WrittenRows
 from tidemill.lance.fragment_sink import FragmentSink
 from tidemill.lance.row_hashes import row_hashes
 from tidemill.lance.row_ids import with_row_ids
-from tidemill.lance.row_matching import NONE, Match, match_rows, numbered, same_rows
+from tidemill.lance.row_matching import NO_MATCH, Match, match_rows, numbered, same_rows
 
 EXAMPLES: Final = 10
 LONGEST_TEXT: Final = 200
@@ -29,9 +45,9 @@ WHOLE_BLOBS: Final = "all_binary"
 
 
 class ViewWriter:
-    """Takes rows of a view in its own columns; the end of the block gives back what that took.
+    """Accepts rows with the view's own columns; leaving the block releases threads and buffers.
 
-    `wanted` are the keys of all rows that will come, as unsigned numbers, if that is known before.
+    `wanted` are the keys of all rows to come, as unsigned numbers, if known in advance.
     """
 
     def __init__(self, target: ViewTarget, wanted: BitMap64 | None = None) -> None:
@@ -56,7 +72,7 @@ class ViewWriter:
         self._open.close()
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Rows of some keys, of each all that there are."""
+        """Adds rows of some keys; a key's rows must all be in one batch."""
         if not len(batch):
             return
         if self._existing is None or self._target.key is None:
@@ -64,10 +80,10 @@ class ViewWriter:
             return
         row_ids, old = self._existing.of(_keys(batch, self._target.key))
         match = match_rows(batch, old.select(batch.schema.names), self._target.key, self._target.place)
-        self._settle(batch, old, row_ids, match)
+        self._apply_match(batch, old, row_ids, match)
 
     def put_stream(self, key: int | None, batches: Iterable[pa.RecordBatch]) -> None:
-        """The rows of one key (None: of the whole view), batch by batch; they are known by their content."""
+        """Adds the rows of one key (None: of the whole view) in batches; rows are matched by content."""
         waiting = None if self._existing is None else WaitingRows(self._existing, key)
         for batch in batches:
             if waiting is None or not len(waiting):
@@ -90,12 +106,12 @@ class ViewWriter:
             different=self._different,
         )
 
-    def _settle(
+    def _apply_match(
         self, batch: pa.RecordBatch, old: pa.RecordBatch, row_ids: npt.NDArray[np.uint64], match: Match
     ) -> None:
         self._keep(row_ids[match.old[match.is_same]])
-        changed = np.flatnonzero((match.old != NONE) & ~match.is_same)
-        new = np.flatnonzero(match.old == NONE)
+        changed = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
+        new = np.flatnonzero(match.old == NO_MATCH)
         if len(changed):
             self._change(_taken(batch, changed), _taken(old, match.old[changed]), row_ids[match.old[changed]])
         if len(new):
@@ -110,7 +126,7 @@ class ViewWriter:
             return
         if self._target.is_dry:
             self._missing += len(batch)
-            self._note("missing", batch, None)
+            self._add_example("missing", batch, None)
             return
         self._new.put(batch)
 
@@ -118,15 +134,15 @@ class ViewWriter:
         self._moved.append(row_ids)
         if self._target.is_dry:
             self._different += len(batch)
-            self._note("different", batch, old)
+            self._add_example("different", batch, old)
             return
         self._changed_ids.append(row_ids)
         carried = [old.column(name) for name in self._target.carried]
         self._changed.put(pa.record_batch([*batch.columns, *carried], schema=self._full_schema()))
 
-    def _note(self, kind: str, batch: pa.RecordBatch, old: pa.RecordBatch | None) -> None:
-        for place in range(min(len(batch), EXAMPLES - len(self._examples))):
-            self._examples.append(difference(kind, self._target.key, batch, old, place))
+    def _add_example(self, kind: str, batch: pa.RecordBatch, old: pa.RecordBatch | None) -> None:
+        for position in range(min(len(batch), EXAMPLES - len(self._examples))):
+            self._examples.append(difference(kind, self._target.key, batch, old, position))
 
     def _sink(self, schema: pa.Schema) -> FragmentSink:
         sink = FragmentSink(self._target.location, schema, self._target.max_rows_per_fragment)
@@ -137,11 +153,11 @@ class ViewWriter:
         own = list(self._target.output)
         if self._existing is None:
             return pa.schema(own)
-        there = self._existing.schema
-        return pa.schema([*own, *(there.field(name) for name in self._target.carried)])
+        existing = self._existing.schema
+        return pa.schema([*own, *(existing.field(name) for name in self._target.carried)])
 
     def _identified(self, fragments: Sequence[Any]) -> list[str]:
-        """The fragments of changed rows, with the ids that these have."""
+        """The fragments of changed rows as JSON, with the existing row ids."""
         if not fragments:
             return []
         row_ids = np.concatenate(self._changed_ids)
@@ -153,7 +169,7 @@ class ViewWriter:
 
 
 class ExistingRows:
-    """The rows that a view has, found by their key."""
+    """The current rows of a view, looked up by key."""
 
     def __init__(self, target: ViewTarget, wanted: BitMap64 | None) -> None:
         self._target = target
@@ -173,12 +189,12 @@ class ExistingRows:
         self._keys, self._row_ids = keys[order], row_ids[order]
 
     def of(self, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], pa.RecordBatch]:
-        """The rows with one of these keys: their ids, and what they hold."""
+        """The ids and contents of the rows with one of these keys."""
         row_ids = self._ids_of(keys)
         return row_ids, self.take(row_ids)
 
     def ids_of(self, key: int | None) -> npt.NDArray[np.uint64]:
-        """The ids of the rows with the key; None: of all."""
+        """The ids of the rows with the key, or of all rows if it is None."""
         return self._row_ids if key is None else self._ids_of(np.array([key], dtype=np.int64))
 
     def _ids_of(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -190,7 +206,7 @@ class ExistingRows:
         return found
 
     def take(self, row_ids: npt.NDArray[np.uint64]) -> pa.RecordBatch:
-        """What these rows hold, in their order."""
+        """The contents of these rows, in order."""
         schema = pa.schema(
             [*self._target.output, *(self.schema.field(name) for name in self._target.carried)]
         )
@@ -203,7 +219,7 @@ class ExistingRows:
 
 
 class WaitingRows:
-    """Rows of a view that are waiting to be made again; each is found once."""
+    """Current rows that have not been recomputed yet; each is matched at most once."""
 
     def __init__(self, existing: ExistingRows, key: int | None) -> None:
         self._existing = existing
@@ -221,7 +237,7 @@ class WaitingRows:
         return len(self._row_ids)
 
     def take_same(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
-        """Which of these rows there are, and the ids that they have; those are not found again."""
+        """A mask of the rows that exist already, and their ids; these are not matched again."""
         hashes = row_hashes(batch, self._existing.own)
         free = np.flatnonzero(~self._is_taken)
         first = np.searchsorted(self._hashes[free], hashes, side="left") + numbered(hashes.view(np.int64))
@@ -237,11 +253,11 @@ class WaitingRows:
 
 
 def difference(
-    kind: str, key: str | None, expected: pa.RecordBatch | None, found: pa.RecordBatch | None, place: int
+    kind: str, key: str | None, expected: pa.RecordBatch | None, found: pa.RecordBatch | None, position: int
 ) -> Difference:
-    """One row that is not as it should be, in values that can be shown."""
-    should = None if expected is None else expected.slice(place, 1).to_pylist()[0]
-    has = None if found is None else found.slice(place, 1).to_pylist()[0]
+    """Describes a row that differs from the expected one, in printable values."""
+    should = None if expected is None else expected.slice(position, 1).to_pylist()[0]
+    has = None if found is None else found.slice(position, 1).to_pylist()[0]
     row = should or has or {}
     differing = () if should is None or has is None else tuple(n for n in should if should[n] != has.get(n))
     return Difference(kind, None if key is None else row.get(key), differing, _shown(should), _shown(has))
@@ -268,7 +284,7 @@ def _keys(batch: pa.RecordBatch, key: str) -> npt.NDArray[np.int64]:
 
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The rows in this order, which may be all of them in another one."""
+    """Takes the rows in this order; avoids the copy if that changes nothing."""
     return batch if np.array_equal(rows, np.arange(len(batch))) else batch.take(pa.array(rows))
 
 

@@ -1,0 +1,23 @@
+"""Runs the stages of jobs on Spark, classic or through Spark Connect.
+
+`executor.SparkStageExecutor` implements the `StageExecutor` port of `jobs`. A worker plans a job, hands each
+stage to the executor and publishes the result:
+
+    worker -> executor -> cluster -> Spark -> kernel in a Python worker -> column files or view fragments
+
+Modules by where they run:
+
+- Driver: `target` (where Spark runs), `cluster` (opens it), `session` (classic) and `connect` (Spark
+  Connect), `fan_out` (how tasks are shipped), `executor`, and `sql_kernels`, which evaluates the statement of
+  a SQL view.
+- Tasks: `kernels` fills computed columns, `view_kernels` evaluates query and chunker views, `table_kernels`
+  calls table functions, `sql_tasks` reads and writes around a SQL statement. `reading`, `view_reading` and
+  `table_source` read Lance data for them, `type_casts` converts values from Spark.
+- Both: `task_reports` carries progress and failures from tasks to the driver. `daemon` starts Python workers.
+
+Task modules do not import Spark, so tests call them as plain functions. Tasks never commit: they write files
+and return descriptions, and the worker publishes these through `lance`.
+
+This package may import `lance`, `functions`, `storage`, `jobs`, `catalog` and `errors`, but neither `store`,
+`protocols` nor `sdk`. Only `server` imports it.
+"""

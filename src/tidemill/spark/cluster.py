@@ -1,4 +1,4 @@
-"""A cluster at work: what executor and worker need of a Spark session, whatever kind it is."""
+"""What the executor and the worker need from Spark, whether classic or Spark Connect."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ T = TypeVar("T")
 class SparkCluster(Protocol):
     @property
     def slots(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run concurrently."""
 
     def run(self, group: str, task: Task, tasks: int) -> list[bytes]:
-        """Does the tasks 0 to `tasks` - 1 under the group's name and answers in their order; blocks.
+        """Runs tasks 0 to `tasks` - 1 in the job group and returns their results in order; blocks.
 
-        Raises PySparkException or Py4JJavaError when Spark could not, or was cancelled.
+        Raises PySparkException or Py4JJavaError if Spark fails or the group is cancelled.
         """
 
     def query(self, group: str, work: Callable[[SparkSession], T]) -> T:
-        """Does the work with the session, under the group's name; blocks, and raises as run() does."""
+        """Calls `work` with the session, in the job group; blocks, and raises like run()."""
 
     def cancel(self, group: str) -> None:
-        """Stops what runs under the group. What has not begun does not hear it: cancel until run() ends."""
+        """Cancels the group. Spark ignores this before the work starts: repeat until run() returns."""
 
     def is_alive(self) -> bool:
-        """Whether its session can still run anything."""
+        """Whether the session can still run anything."""
 
     def warm_up(self) -> None:
-        """Starts the Python workers and has them import what tasks need, so that no job has to wait."""
+        """Starts the Python workers and imports what tasks need, so that the first job does not wait."""
 
     def stop(self) -> None: ...
 
@@ -47,13 +47,13 @@ def open_cluster(target: SparkTarget) -> SparkCluster:
     if not target.is_connect:
         return ClassicCluster(open_session(target), target.known_slots)
     if target.known_slots is None:
-        raise InvalidInput("slots", f"has to be given: {target.master} does not say how many tasks it runs")
-    cluster: SparkCluster = _connect_part().ConnectCluster(target.master, target.known_slots, target.config)
+        raise InvalidInput("slots", f"is required: {target.master} does not report how many tasks it runs")
+    cluster: SparkCluster = _connect_module().ConnectCluster(target.master, target.known_slots, target.config)
     return cluster
 
 
-def _connect_part() -> Any:
-    """Only those who use Spark Connect have the packages that its client needs."""
+def _connect_module() -> Any:
+    """Imported on demand: the client packages of Spark Connect are optional. Raises InvalidInput."""
     try:
         return importlib.import_module("tidemill.spark.connect")
     except ImportError as error:

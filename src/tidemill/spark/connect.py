@@ -1,4 +1,4 @@
-"""A cluster behind Spark Connect: another process has the session, and tasks go there as a query."""
+"""A cluster behind Spark Connect: the session lives in another process, and tasks are sent as a query."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tidemill.spark.session import import_kernels
 
 T = TypeVar("T")
 
-# A server that is away for longer than about ten seconds counts as gone; Spark itself would wait ten minutes.
-RETRIES: Final = 7
-LONGEST_WAIT_MILLISECONDS: Final = 2000
-# What the client raises when it cannot reach its session: the last is for a channel that was closed.
+# Gives up on a server after about ten seconds; by default Spark would wait ten minutes.
+MAX_RETRIES: Final = 7
+MAX_BACKOFF_MILLISECONDS: Final = 2000
+# What the client raises if it cannot reach its session; ValueError means that the channel is closed.
 UNREACHABLE: Final = (PySparkException, OSError, ValueError)
 PROBE: Final = "spark.sql.session.timeZone"
-# How Spark puts it. A server that shuts down goes on answering for a moment, so that asking it is not enough.
+# Spark's messages. A server that shuts down still responds for a moment, so a probe alone is not enough.
 SHUT_DOWN: Final = ("stopped SparkContext", "SparkContext was shut down")
 
 
 class ConnectionLost(Exception):
-    """The server is gone, or has forgotten the session and what ran in it."""
+    """The server is gone, or has dropped the session and its work."""
 
 
 class ConnectCluster:
@@ -47,7 +47,7 @@ class ConnectCluster:
         return self.query(group, lambda session: through_arrow(session, task, tasks))
 
     def query(self, group: str, work: Callable[[SparkSession], T]) -> T:
-        # The server forgets sessions that nobody used for an hour.
+        # The server drops sessions that are unused for an hour.
         if not self.is_alive():
             self._session, self._is_lost = self._open(), False
         session = self._session
@@ -55,8 +55,8 @@ class ConnectCluster:
         try:
             return work(cast(SparkSession, session))
         except (PySparkException, TidemillError) as error:
-            said = f"{error} {error.__cause__}"
-            self._is_lost = any(text in said for text in SHUT_DOWN) or not self.is_alive()
+            message = f"{error} {error.__cause__}"
+            self._is_lost = any(text in message for text in SHUT_DOWN) or not self.is_alive()
             if self._is_lost:
                 raise ConnectionLost(f"{self._url} has gone away: {error}") from error
             raise
@@ -84,8 +84,8 @@ class ConnectCluster:
 
     def _open(self) -> ConnectSession:
         session = ConnectSession.builder.remote(self._url).create()
-        patience = DefaultPolicy(max_retries=RETRIES, max_backoff=LONGEST_WAIT_MILLISECONDS)
-        session.client.set_retry_policies([patience])
+        retry_policy = DefaultPolicy(max_retries=MAX_RETRIES, max_backoff=MAX_BACKOFF_MILLISECONDS)
+        session.client.set_retry_policies([retry_policy])
         for key, value in self._config.items():
             session.conf.set(key, value)
         return session

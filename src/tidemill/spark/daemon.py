@@ -1,18 +1,18 @@
-"""The process that Spark's Python workers are forked from, made quick."""
+"""The process from which Spark forks its Python workers, tuned to start tasks faster."""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-# Before each task a Python worker drops its import caches. With Spark's zip and jar files on the path it then
-# reads their directories again, about 0.2 s per task; the interpreter in use has pyspark installed anyway.
+# A Python worker clears its import caches before each task. With Spark's zip and jar files on the path it
+# would then read their directories again, about 0.2 s per task. The interpreter has pyspark installed anyway.
 ARCHIVES = (".zip", ".jar")
 
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
 sys.path_importer_cache.clear()
 
-# What every task needs is imported once, before the fork, and kept out of garbage collection.
+# Modules that every task needs are imported once, before the fork, and exempt from garbage collection.
 import numpy  # noqa: E402, F401
 import pandas  # noqa: E402, F401
 import pyarrow  # noqa: E402, F401

@@ -1,4 +1,16 @@
-"""Stages on Spark: fan the fragments out, watch the tasks, collect what they made."""
+"""Runs the stages of a job on Spark: fans out the work, watches the tasks and collects their results.
+
+The worker calls one method per stage and blocks until it is done. Each method splits the stage into shares,
+ships one function per share to Spark and runs the Spark call in a thread, so that this thread can poll
+meanwhile. Every `POLL_SECONDS` it reads the reports that tasks leave in a scratch directory (see
+`tidemill.spark.task_reports`), passes the progress on and calls `watch.check`, which raises if the job is
+paused, cancelled or has lost its lease.
+
+When a row fails, a task reports the failure as a file and ends normally. If it raised instead, Spark might
+retry the task, and the driver would only get a Java stack trace. Whatever ends the watch, the Spark job group
+is cancelled until its call has returned, and the scratch directory is removed. Otherwise tasks of an
+abandoned stage would keep running beside those of its successor.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +58,14 @@ Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, WrittenRows)
 
 POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
-# How Spark puts it.
+# Spark's message.
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 PYTHON_TRACE: Final = re.compile(r"PythonException.*?(Traceback \(most.*?)(?:\n\n?\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 
 class StageFailed(TidemillError):
-    """Spark could not finish a stage, for a reason that is not a row's."""
+    """Spark failed to finish a stage for a reason other than a failing row."""
 
 
 class SparkStageExecutor:
@@ -69,13 +81,13 @@ class SparkStageExecutor:
         return self._run_tasks(stage, compute_pieces, watch)
 
     def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
-        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
-        return joined(self._run(stage, write_view_fragments, shares, watch, self._host))
+        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
+        return combine_rows(self._run(stage, write_view_fragments, shares, watch, self._host))
 
     def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
         tasks = stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
-        return joined(self._run(stage, write_table_fragments, shares, watch, self._host))
+        return combine_rows(self._run(stage, write_table_fragments, shares, watch, self._host))
 
     def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
         scratch = StageScratch(self._scratch_root)
@@ -88,7 +100,7 @@ class SparkStageExecutor:
             )
             try:
                 self._watch(running, scratch, watch, None)
-                return joined(_outcomes(running, scratch))
+                return combine_rows(_outcomes(running, scratch))
             finally:
                 self._stop(running, stage.job_id)
                 scratch.remove()
@@ -99,8 +111,8 @@ class SparkStageExecutor:
         kernel: Callable[[FillColumn, Sequence[FragmentWork], TaskReport, FunctionHost], list[Outcome]],
         watch: StageWatch,
     ) -> list[Outcome]:
-        """What may have killed a task is run in a process of its own, where it can be traced to its row."""
-        shares = dealt(stage.tasks, stage.parallelism or len(stage.tasks))
+        """A function suspected of having killed a task runs in its own process, to find the row at fault."""
+        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
         host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
         return self._run(stage, kernel, shares, watch, host)
 
@@ -128,7 +140,7 @@ class SparkStageExecutor:
         return [outcome for answer in answers for outcome in pickle.loads(answer)]
 
     def _stop(self, running: Future[Any], group: str) -> None:
-        """Cancels until it is over: a cancellation that comes before the job has started is not heard."""
+        """Cancels until the call returns: Spark ignores a cancellation that precedes the start of the job."""
         while not _is_done(running):
             self._cluster.cancel(group)
 
@@ -146,7 +158,7 @@ class SparkStageExecutor:
 
 
 def prepare_functions(cluster: SparkCluster, host: FunctionHost) -> None:
-    """Starts the processes that functions' processes come from, so that the first job need not wait."""
+    """Starts the parent processes of isolated functions, so that the first job does not wait."""
 
     def prepare(_: int) -> bytes:
         warm_up(host)
@@ -165,33 +177,33 @@ def allowed_skips(stage: FillColumn | WriteViewRows | RunTableFunction) -> int |
     return stage.allowed_skips if isinstance(stage, FillColumn) else stage.policy.allowed_skips
 
 
-def dealt(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
-    """The tasks in so many shares, each of which is done in one go."""
+def split_into_shares(tasks: Sequence[Sequence[FragmentWork]], shares: int) -> list[list[FragmentWork]]:
+    """Distributes the tasks over a number of shares; one Spark task processes one share."""
     return [
         [item for task in tasks[first::shares] for item in task] for first in range(min(shares, len(tasks)))
     ]
 
 
-def joined(parts: Sequence[WrittenRows]) -> WrittenRows:
-    """What several tasks made, as one."""
-    whole = WrittenRows()
+def combine_rows(parts: Sequence[WrittenRows]) -> WrittenRows:
+    """Combines the results of several tasks."""
+    combined = WrittenRows()
     for part in parts:
         is_capped = part.covered is not None
-        whole = WrittenRows(
-            fragments=whole.fragments + part.fragments,
-            rows=whole.rows + part.rows,
-            kept=whole.kept | part.kept,
-            moved=whole.moved | part.moved,
-            skipped=whole.skipped | part.skipped,
-            failures=whole.failures + part.failures,
-            covered=part.covered if is_capped else whole.covered,
-            cut=part.cut if is_capped else whole.cut,
-            made=part.made if is_capped else whole.made,
-            differences=whole.differences + part.differences,
-            missing=whole.missing + part.missing,
-            different=whole.different + part.different,
+        combined = WrittenRows(
+            fragments=combined.fragments + part.fragments,
+            rows=combined.rows + part.rows,
+            kept=combined.kept | part.kept,
+            moved=combined.moved | part.moved,
+            skipped=combined.skipped | part.skipped,
+            failures=combined.failures + part.failures,
+            covered=part.covered if is_capped else combined.covered,
+            cut=part.cut if is_capped else combined.cut,
+            made=part.made if is_capped else combined.made,
+            differences=combined.differences + part.differences,
+            missing=combined.missing + part.missing,
+            different=combined.different + part.different,
         )
-    return whole
+    return combined
 
 
 def _task(
@@ -201,10 +213,10 @@ def _task(
     scratch: str,
     host: FunctionHost,
 ) -> Task:
-    """The function Spark ships: does the share of a number and answers with pickled outcomes."""
+    """The function that Spark ships: processes a share by its number and returns pickled outcomes."""
 
     def run(number: int) -> bytes:
-        _settle_in()
+        _freeze_imports()
         report = TaskReport(scratch)
         try:
             return pickle.dumps(kernel(stage, shares[number], report, host))
@@ -216,8 +228,8 @@ def _task(
 
 
 @cache
-def _settle_in() -> None:
-    """Once per Python worker: Spark collects garbage after every task, and what is imported is none."""
+def _freeze_imports() -> None:
+    """Once per Python worker: keeps imported modules out of the garbage collection after every task."""
     gc.freeze()
 
 
@@ -243,8 +255,8 @@ def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Out
 
 
 def _task_failed(trace: str) -> RowFailed:
-    """What a task raised apart from its function: no row is at fault."""
+    """A failure that a task raised outside its function: no row is at fault."""
     raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
-    said = raised[-1] if raised else "no reason given"
-    name = said.partition(":")[0].rpartition(".")[2]
-    return RowFailed(RowFailure(None, name, f"a task could not go on: {said}", trace))
+    reason = raised[-1] if raised else "no reason given"
+    name = reason.partition(":")[0].rpartition(".")[2]
+    return RowFailed(RowFailure(None, name, f"a task failed: {reason}", trace))

@@ -1,4 +1,20 @@
-"""What a task does to fill columns: plain functions over Lance fragments and Arrow batches."""
+"""Task kernels that fill computed columns: plain functions over Lance fragments and Arrow batches.
+
+These run in Spark's Python workers but do not import Spark, so tests call them directly. For each fragment of
+its share a task reads the input rows, takes values that an earlier attempt left in checkpoints, calls the
+function for the rest and writes a column file. The driver later publishes all column files in one commit.
+
+Three classes share the work:
+
+- `BatchSizer` adapts the number of rows per call, so that a call takes about the target time.
+- `CheckpointBuffer` holds computed values and writes them to a checkpoint once enough time was spent on them.
+  Without it, a crash would lose all function calls of an unfinished fragment; writing every batch would cost
+  more than many functions do.
+- `RowComputer` combines both with the function and the values already known.
+
+`compute_pieces` is the variant for large fragments that several tasks share: it only writes checkpoints, from
+which a later task assembles the column file.
+"""
 
 from __future__ import annotations
 
@@ -24,34 +40,34 @@ from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fra
 from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
 from tidemill.spark.task_reports import TaskReport
 
-FASTEST_GROWTH: Final = 8.0
-# More than this is not held back for the next checkpoint, however little time it took to compute.
-LARGEST_UNSAVED: Final = 128 << 20
+MAX_GROWTH: Final = 8.0
+# Larger buffers are written or dropped, however little time their values took to compute.
+MAX_UNSAVED_BYTES: Final = 128 << 20
 
 
 class BatchSizer:
-    """Batches grow or shrink toward the time one of them should take."""
+    """Grows or shrinks batches toward the target time per call."""
 
     def __init__(self, policy: BatchPolicy) -> None:
         self._policy = policy
         self.rows = min(max(policy.initial_rows, policy.min_rows), policy.max_rows)
 
-    def took(self, rows: int, seconds: float) -> None:
+    def record_batch_time(self, rows: int, seconds: float) -> None:
         if rows < self.rows:
             return
         target = self._policy.target.total_seconds()
-        factor = min(FASTEST_GROWTH, max(1 / FASTEST_GROWTH, target / max(seconds, 1e-6)))
+        factor = min(MAX_GROWTH, max(1 / MAX_GROWTH, target / max(seconds, 1e-6)))
         self.rows = min(max(int(self.rows * factor), self._policy.min_rows), self._policy.max_rows)
 
 
 class CheckpointBuffer:
-    """Puts results in safety whenever so much time was spent in the function that its loss would hurt."""
+    """Checkpoints results once enough time was spent in the function that losing them would hurt."""
 
     def __init__(self, stage: FillColumn) -> None:
         self._stage = stage
         self._unsaved: list[tuple[RowIds, Computed]] = []
         self._finished: list[ColumnFile] = []
-        # Since the last time, in all, and for the values that are held back.
+        # Since the last flush, in total, and for the buffered values.
         self._seconds = 0.0
         self._total_seconds = 0.0
         self._unsaved_seconds = 0.0
@@ -65,28 +81,28 @@ class CheckpointBuffer:
         self._bytes += computed.values.nbytes
         if self._stage.batches.is_due(self._seconds, self._total_seconds):
             self.flush()
-        elif self._bytes >= LARGEST_UNSAVED:
-            self._flush_cheaply()
+        elif self._bytes >= MAX_UNSAVED_BYTES:
+            self._flush_if_worthwhile()
 
-    def finished(self, file: ColumnFile) -> None:
-        """The values of a column file that is whole need no other place."""
+    def add_finished(self, file: ColumnFile) -> None:
+        """Records a complete column file; its values need no checkpoint."""
         self._finished.append(file)
-        self._let_go()
+        self._clear_unsaved()
 
     def flush(self) -> None:
         self._seconds = 0.0
-        self._flush_cheaply()
+        self._flush_if_worthwhile()
         if self._finished:
             write_finished(self._stage.checkpoint_location, self._stage.version, self._finished)
             self._finished.clear()
 
-    def _flush_cheaply(self) -> None:
+    def _flush_if_worthwhile(self) -> None:
         if self._stage.batches.is_worth_saving(self._unsaved_seconds, self._bytes):
             self.flush_values()
-        elif self._bytes >= LARGEST_UNSAVED:
-            self._let_go()
+        elif self._bytes >= MAX_UNSAVED_BYTES:
+            self._clear_unsaved()
 
-    def _let_go(self) -> None:
+    def _clear_unsaved(self) -> None:
         self._unsaved.clear()
         self._unsaved_seconds = 0.0
         self._bytes = 0
@@ -101,11 +117,11 @@ class CheckpointBuffer:
             pa.concat_arrays([computed.values for _, computed in self._unsaved]),
             [failure for _, computed in self._unsaved for failure in computed.failures],
         )
-        self._let_go()
+        self._clear_unsaved()
 
 
 class RowComputer:
-    """Computes values, in batches, and takes those that were computed before from checkpoints."""
+    """Computes values in batches and reuses those found in checkpoints."""
 
     def __init__(self, stage: FillColumn, report: TaskReport, host: FunctionHost) -> None:
         self._stage = stage
@@ -130,37 +146,37 @@ class RowComputer:
         self._function.__exit__(kind, error, trace)
 
     def values(self, rows: ReadRows) -> Computed:
-        """The values of the wanted rows, in their order."""
+        """The values of the wanted rows, in order."""
         row_ids = rows.row_ids[rows.wanted]
         positions, known, failures = self._known.find(row_ids)
         if known is None or not len(positions):
             return self._computed(rows, rows.wanted)
         self.reused += len(positions)
         self._report.rows_done(len(positions))
-        rest = np.setdiff1d(np.arange(len(row_ids)), positions, assume_unique=True)
-        made = self._computed(rows, rows.wanted[rest])
-        order = np.argsort(np.concatenate([rest, positions]), kind="stable")
-        values = pa.concat_arrays([made.values, _as_result(known, self._type, self._stage)])
-        return Computed(values.take(pa.array(order)), (*made.failures, *failures))
+        unknown = np.setdiff1d(np.arange(len(row_ids)), positions, assume_unique=True)
+        computed = self._computed(rows, rows.wanted[unknown])
+        order = np.argsort(np.concatenate([unknown, positions]), kind="stable")
+        values = pa.concat_arrays([computed.values, _as_function_result(known, self._type, self._stage)])
+        return Computed(values.take(pa.array(order)), (*computed.failures, *failures))
 
-    def _computed(self, rows: ReadRows, places: Positions) -> Computed:
-        made: list[Computed] = []
-        if len(places):
-            given, row_ids = rows.inputs(places), rows.row_ids[places]
+    def _computed(self, rows: ReadRows, positions: Positions) -> Computed:
+        batches: list[Computed] = []
+        if len(positions):
+            inputs, row_ids = rows.inputs(positions), rows.row_ids[positions]
             start = 0
             while start < len(row_ids):
                 count = min(self._sizer.rows, len(row_ids) - start)
-                made.append(self._call(_sliced(given, start, count), row_ids[start : start + count]))
+                batches.append(self._call(_sliced(inputs, start, count), row_ids[start : start + count]))
                 start += count
-        failures = tuple(failure for computed in made for failure in computed.failures)
-        return Computed(_joined([computed.values for computed in made], self._type), failures)
+        failures = tuple(failure for computed in batches for failure in computed.failures)
+        return Computed(_concatenated([computed.values for computed in batches], self._type), failures)
 
     def _call(self, inputs: Inputs, row_ids: RowIds) -> Computed:
         began_at = monotonic()
         computed = self._function.compute(inputs.columns, row_ids, inputs.blobs)
         seconds = monotonic() - began_at
         self.seconds += seconds
-        self._sizer.took(len(row_ids), seconds)
+        self._sizer.record_batch_time(len(row_ids), seconds)
         self.buffer.add(row_ids, computed, seconds)
         self._report.rows_done(len(row_ids))
         self._report.skipped(computed.failures)
@@ -170,13 +186,13 @@ class RowComputer:
 def fill_fragments(
     stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[ColumnFile]:
-    """Writes the column file of each fragment: computed values, and those it had for the other rows."""
+    """Writes a column file per fragment: computed values, and the existing ones for all other rows."""
     dataset = lance.dataset(stage.location, version=stage.version)
     with RowComputer(stage, report, host) as computer:
         files = []
         for item in work:
             files.append(_fill_fragment(dataset, stage, item, computer))
-            computer.buffer.finished(files[-1])
+            computer.buffer.add_finished(files[-1])
     report.flush()
     return files
 
@@ -184,7 +200,7 @@ def fill_fragments(
 def compute_pieces(
     stage: FillColumn, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[ComputedRows]:
-    """Computes rows and leaves their values in safety, for a column file that is written later."""
+    """Computes rows and checkpoints their values, for a column file that is written later."""
     dataset = lance.dataset(stage.location, version=stage.version)
     done: list[RowIds] = []
     failures: list[RowFailure] = []
@@ -196,9 +212,9 @@ def compute_pieces(
                 failures += computed.failures
                 done.append(rows.row_ids[rows.wanted])
         computer.buffer.flush_values()
-        made = ComputedRows(_all_rows(done), computer.reused, computer.seconds, tuple(failures))
+        result = ComputedRows(_all_rows(done), computer.reused, computer.seconds, tuple(failures))
     report.flush()
-    return [made]
+    return [result]
 
 
 def _fill_fragment(
@@ -236,29 +252,29 @@ def _is_mostly_known(stage: FillColumn) -> bool:
 
 
 def result_type(stage: FillColumn) -> pa.DataType:
-    """What the function has to give: the column's type, or a struct of which the columns get a field each."""
+    """The type the function must return: that of the column, or a struct with one field per column."""
     is_unpacked = stage.struct_fields[0] is not None
     return stage.call.function.value_type if is_unpacked else stage.columns.field(0).type
 
 
 def _columns(stage: FillColumn, rows: ReadRows, values: pa.Array) -> list[pa.Array]:
-    made = _unpacked(stage, values)
+    computed = _unpacked(stage, values)
     if rows.carried is None:
-        return made
-    return [merged(old, rows.wanted, new) for old, new in zip(rows.carried.columns, made, strict=True)]
+        return computed
+    return [merged(old, rows.wanted, new) for old, new in zip(rows.carried.columns, computed, strict=True)]
 
 
 def _unpacked(stage: FillColumn, values: pa.Array) -> list[pa.Array]:
-    """The columns that a result fills: itself, or its fields."""
+    """The columns filled by a result: the result itself, or its fields."""
     if stage.struct_fields[0] is None:
         return [values]
-    places = [values.type.get_field_index(name) for name in stage.struct_fields]
+    indices = [values.type.get_field_index(name) for name in stage.struct_fields]
     fields = values.flatten()
-    return [_typed(fields[place], field.type) for place, field in zip(places, stage.columns, strict=True)]
+    return [_typed(fields[index], field.type) for index, field in zip(indices, stage.columns, strict=True)]
 
 
-def _as_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn) -> pa.Array:
-    """Values from a checkpoint as the function gave them; those of a column file have the columns' names."""
+def _as_function_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn) -> pa.Array:
+    """Checkpointed values in the function's result type; column files use the columns' names instead."""
     if known.type.equals(wanted):
         return known
     if stage.struct_fields[0] is None:
@@ -272,7 +288,7 @@ def _as_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn) -> pa.Ar
 
 
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Arrow refuses to cast a null struct whose fields must not be null, even to its own type."""
+    """Casts only if needed: Arrow refuses null structs with non-nullable fields, even to the same type."""
     return values if values.type.equals(wanted) else values.cast(wanted)
 
 
@@ -281,8 +297,8 @@ def _sliced(inputs: Inputs, start: int, count: int) -> Inputs:
     return Inputs(inputs.columns.slice(start, count), blobs)
 
 
-def _joined(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Joining copies, and mostly there is nothing to join."""
+def _concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Avoids the copy in the common case of a single array."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.nulls(0, kind), *arrays])
 
 

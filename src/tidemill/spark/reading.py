@@ -1,4 +1,4 @@
-"""How a task reads the rows of a fragment: those that have to be computed, and no more than that."""
+"""How a task reads a fragment: only the inputs of rows that have to be computed."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 Blobs: TypeAlias = Mapping[int, Sequence[BinaryIO | None]]
 
 SCAN_ROWS: Final = 65536
-# So much of the result is held at a time.
+# Bytes of the result that are held at a time.
 SCAN_BYTES: Final = 32 << 20
-FEWEST_ROWS: Final = 1024
-# Of a table with blobs, which may be large, few rows are held at a time.
+MIN_SCAN_ROWS: Final = 1024
+# Blobs may be large, so few rows of a table with blobs are held at a time.
 BLOB_SCAN_ROWS: Final = 64
-BLOB_MARK: Final = b"lance-encoding:blob"
-# Functions get the bytes, not where they are.
+BLOB_METADATA_KEY: Final = b"lance-encoding:blob"
+# Functions receive the bytes of blobs, not their descriptions.
 WHOLE_BLOBS: Final = "all_binary"
-# With a smaller share of the rows it is quicker to take them one by one than to scan them all.
+# Below this share of rows, taking single rows is faster than a scan.
 DENSE: Final = 0.2
 OFFSET_MASK: Final = np.uint64(0xFFFFFFFF)
-# Strings, lists and the like: nobody knows before.
-USUAL_WIDTH: Final = 64
+# Assumed bytes per value for strings, lists and other types of variable width.
+DEFAULT_WIDTH: Final = 64
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a function is called with: Arrow columns, and for some of them files to be read lazily."""
+    """The arguments of a function: Arrow columns, and for some of them files that it reads lazily."""
 
     columns: pa.RecordBatch
     blobs: Blobs
@@ -47,9 +47,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Rows of a fragment in the order they are stored; `wanted` are the places of those to be computed.
+    """Rows of a fragment in storage order; `wanted` are the positions of those to compute.
 
-    `carried` are the values that the columns have; `inputs` reads what the function needs of some places.
+    `carried` holds the current values of the columns; `inputs` reads the inputs at given positions.
     """
 
     row_ids: RowIds
@@ -60,7 +60,7 @@ class ReadRows:
 
 
 class FragmentReader:
-    """Reads one fragment for a stage."""
+    """Reads one fragment for a column stage."""
 
     def __init__(self, dataset: lance.LanceDataset, stage: FillColumn, fragment: lance.LanceFragment) -> None:
         self._dataset = dataset
@@ -69,13 +69,13 @@ class FragmentReader:
         self._inputs = InputReader(dataset, stage.call)
 
     def read(self, work: FragmentWork, *, has_values: bool) -> Iterator[ReadRows]:
-        """All its rows, or the span of the work; with `has_values` most need no input, for they are known."""
+        """Reads all rows, or the span of the work; `has_values` means that most values are known already."""
         carried = {} if work.rows is None else {f"__old_{i}": quoted(n) for i, n in enumerate(self._names)}
         is_dense = self._is_dense(work, has_values=has_values)
-        read = self._inputs.expressions if is_dense else {}
+        expressions = self._inputs.expressions if is_dense else {}
         offset, limit = work.span or (None, None)
         for batch in self._fragment.scanner(
-            columns={**read, **carried},
+            columns={**expressions, **carried},
             with_row_id=True,
             with_row_address=True,
             batch_size=self._batch_size(),
@@ -93,15 +93,15 @@ class FragmentReader:
         self, batch: pa.RecordBatch, work: FragmentWork, carried: Sequence[str], *, is_dense: bool
     ) -> ReadRows:
         row_ids = batch["_rowid"].to_numpy()
-        everything = np.arange(len(row_ids))
-        wanted = everything if work.rows is None else np.flatnonzero(member_mask(row_ids, work.rows))
-        given = batch.select(list(self._inputs.expressions)) if is_dense else None
+        all_positions = np.arange(len(row_ids))
+        wanted = all_positions if work.rows is None else np.flatnonzero(member_mask(row_ids, work.rows))
+        scanned = batch.select(list(self._inputs.expressions)) if is_dense else None
 
-        def inputs(places: Positions) -> Inputs:
-            if given is None:
-                return self._inputs.take(row_ids[places])
-            narrowed = given if len(places) == len(row_ids) else given.take(pa.array(places))
-            return self._inputs.completed(narrowed, row_ids[places])
+        def inputs(positions: Positions) -> Inputs:
+            if scanned is None:
+                return self._inputs.take(row_ids[positions])
+            narrowed = scanned if len(positions) == len(row_ids) else scanned.take(pa.array(positions))
+            return self._inputs.with_blobs(narrowed, row_ids[positions])
 
         return ReadRows(
             row_ids=row_ids,
@@ -117,12 +117,12 @@ class FragmentReader:
 
     def _batch_size(self) -> int:
         width = sum(byte_width(field.type) for field in self._stage.columns)
-        rows = min(SCAN_ROWS, max(FEWEST_ROWS, SCAN_BYTES // max(width, 1)))
+        rows = min(SCAN_ROWS, max(MIN_SCAN_ROWS, SCAN_BYTES // max(width, 1)))
         return min(rows, scan_rows(self._dataset)) if self._inputs.reads_blobs else rows
 
 
 class InputReader:
-    """Reads what a function is bound to, under names of its own: a table or view may use any other."""
+    """Reads the inputs of a function under generated names, since the table may use any other name."""
 
     def __init__(self, dataset: lance.LanceDataset, call: FunctionCall) -> None:
         self._dataset = dataset
@@ -133,16 +133,16 @@ class InputReader:
             for number, name in enumerate(call.function.parameters)
             if name in lazy
         }
-        every = input_columns(call)
-        self._names = list(every)
+        columns = input_columns(call)
+        self._names = list(columns)
         self.expressions = {
-            name: text for number, (name, text) in enumerate(every.items()) if number not in self._lazy
+            name: text for number, (name, text) in enumerate(columns.items()) if number not in self._lazy
         }
 
     @property
     def reads_blobs(self) -> bool:
-        """Whether bytes of blobs come with the rows."""
-        marked = {f.name for f in self._dataset.schema if BLOB_MARK in (f.metadata or {})}
+        """Whether the rows include the bytes of blobs."""
+        marked = {f.name for f in self._dataset.schema if BLOB_METADATA_KEY in (f.metadata or {})}
         return any(
             name.split(".")[0].strip("`") in marked
             for number, name in enumerate(self._call.inputs)
@@ -151,16 +151,16 @@ class InputReader:
 
     def take(self, row_ids: RowIds) -> Inputs:
         if not len(row_ids) or not self.expressions:
-            return self.completed(None, row_ids)
+            return self.with_blobs(None, row_ids)
         wanted = {**self.expressions, "_rowid": "_rowid"}
         table = self._dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
         if len(table) != len(row_ids):
             raise LookupError(f"version {self._dataset.version} has {len(table)} of {len(row_ids)} rows")
         batch = table.combine_chunks().to_batches()[0].select(list(self.expressions))
-        return self.completed(batch, row_ids)
+        return self.with_blobs(batch, row_ids)
 
-    def completed(self, batch: pa.RecordBatch | None, row_ids: RowIds) -> Inputs:
-        """With the files of blobs that are read lazily; their columns are empty."""
+    def with_blobs(self, batch: pa.RecordBatch | None, row_ids: RowIds) -> Inputs:
+        """Adds the files of lazily read blobs, whose columns are null."""
         columns = [
             pa.nulls(len(row_ids)) if batch is None or name not in self.expressions else batch[name]
             for name in self._names
@@ -176,7 +176,7 @@ class InputReader:
 
 
 def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
-    """What to read for a function; an expression is evaluated by the scan: what is read is its value."""
+    """The expressions to scan for a function; the scan itself evaluates a SQL function."""
     if call.function.encoding is FunctionEncoding.SQL:
         return {f"{prefix}_0": expression_of(call.function)}
     return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
@@ -187,12 +187,12 @@ def expression_of(function: Function) -> str:
 
 
 def scan_rows(dataset: lance.LanceDataset) -> int:
-    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+    has_blobs = any(BLOB_METADATA_KEY in (field.metadata or {}) for field in dataset.schema)
     return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
 
 
 def byte_width(kind: pa.DataType) -> int:
-    """About how many bytes a value takes."""
+    """Approximate number of bytes per value."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * byte_width(kind.value_type)
     if pa.types.is_struct(kind):
@@ -200,4 +200,4 @@ def byte_width(kind: pa.DataType) -> int:
     try:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:
-        return USUAL_WIDTH
+        return DEFAULT_WIDTH

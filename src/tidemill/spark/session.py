@@ -1,4 +1,4 @@
-"""The classic Spark session a worker keeps warm: the driver runs beside it."""
+"""The classic Spark session of a worker, with the driver JVM on the same machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCAL_DEFAULTS: Final = {
 
 
 class ClassicCluster:
-    """A cluster whose driver is a JVM beside this process, with executors in it or elsewhere."""
+    """A cluster whose driver is a local JVM, with executors in that JVM or elsewhere."""
 
     def __init__(
         self, session: SparkSession, slots: int | None = None, fan_out: FanOut = through_rdd
@@ -69,22 +69,22 @@ class ClassicCluster:
 
 
 def open_session(target: SparkTarget) -> SparkSession:
-    """Starts Spark; its Python workers use this interpreter, or they could import nothing of ours."""
-    places = {
+    """Starts Spark; its Python workers use this interpreter, so that they can import Tidemill."""
+    paths = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(target.scratch / "spark"),
         "spark.sql.warehouse.dir": str(target.scratch / "spark-warehouse"),
     }
     builder = SparkSession.builder.appName("tidemill").master(target.master)
-    defaults = {**DEFAULTS, **(LOCAL_DEFAULTS if target.is_local else {}), **places}
+    defaults = {**DEFAULTS, **(LOCAL_DEFAULTS if target.is_local else {}), **paths}
     for key, value in {**defaults, **target.config}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
 def warm_up(session: SparkSession, tasks: int | None = None) -> None:
-    """Starts the Python workers and has them import what tasks need, so that the first job need not wait."""
+    """Starts the Python workers and imports what tasks need, so that the first job does not wait."""
     through_rdd(session, import_kernels, tasks or session.sparkContext.defaultParallelism)
 
 

@@ -1,4 +1,4 @@
-"""Statements on Spark SQL: tables become views of the session, the result goes to the writers of rows."""
+"""Runs SQL views on Spark: sources become temporary views, and tasks write the result to the view."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tidemill.errors import ErrorCode, TidemillError
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
 from tidemill.jobs.stage_errors import TaskProcessLost
-from tidemill.spark.sql_tasks import Piece, cut, input_schema, reading, writing
+from tidemill.spark.sql_tasks import Piece, input_schema, read_function, split_into_pieces, write_function
 
 TASKS_PER_SLOT: Final = 2
-FEW_KEYS: Final = 1000
+SMALL_KEY_COUNT: Final = 1000
 ANSWER: Final = "answer binary"
-# How Spark puts it.
+# Spark's message.
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 RAISED_LINE: Final = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
 TRACE: Final = "Traceback (most recent call last)"
-LONGEST_MESSAGE: Final = 500
+MAX_MESSAGE_LENGTH: Final = 500
 
 
 class StatementFailed(TidemillError):
-    """Spark refused a view's statement, or could not compute its result."""
+    """Spark rejected a view's statement or failed to compute its result."""
 
     code = ErrorCode.INVALID_INPUT
 
 
 def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: str) -> list[WrittenRows]:
-    """Evaluates the statement and writes what differs, with as many tasks as there are slots."""
+    """Evaluates the statement and writes the rows that differ, with one task per slot."""
     tasks = 1 if _is_small(stage) else stage.parallelism or slots
     settings = {
         "spark.sql.shuffle.partitions": str(tasks),
@@ -49,8 +49,10 @@ def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: s
             for source in stage.inputs:
                 _table(session, source, slots, report_location).createOrReplaceTempView(source.name)
             result = session.sql(stage.statement)
-            rows = _numbered(result).repartition(tasks, KEY).sortWithinPartitions(KEY)
-            write = writing(stage.target, result.columns, stage.inputs[0].keys if stage.inputs else None)
+            rows = _with_plain_names(result).repartition(tasks, KEY).sortWithinPartitions(KEY)
+            write = write_function(
+                stage.target, result.columns, stage.inputs[0].keys if stage.inputs else None
+            )
             answers = rows.mapInArrow(write, ANSWER).collect()
         except (PySparkException, Py4JJavaError) as error:
             raise _translated(error) from error
@@ -62,23 +64,25 @@ def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: s
 
 
 def _is_small(stage: RunSql) -> bool:
-    """Few keys are put together by one task: more of them would cost more than they save."""
-    return all(source.keys is not None and len(source.keys) <= FEW_KEYS for source in stage.inputs)
+    """Whether there are few keys; then one task is faster than several."""
+    return all(source.keys is not None and len(source.keys) <= SMALL_KEY_COUNT for source in stage.inputs)
 
 
 def _table(session: SparkSession, source: SqlInput, slots: int, report_location: str) -> DataFrame:
     dataset = lance.dataset(source.location, version=source.version)
-    pieces = [] if source.keys is not None and not source.keys else cut(dataset)
+    pieces = [] if source.keys is not None and not source.keys else split_into_pieces(dataset)
     shares = _shares(pieces, slots * TASKS_PER_SLOT)
     schema = input_schema(source, dataset.schema)
     numbers = session.range(0, len(shares), 1, max(len(shares), 1))
-    read = reading(source, schema, shares, report_location)
+    read = read_function(source, schema, shares, report_location)
     return numbers.mapInArrow(read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
-def _numbered(result: DataFrame) -> DataFrame:
-    """With plain names: PySpark reads backticks and points in those of a map's input as syntax."""
-    return result.toDF(*(KEY if name == KEY else f"c{place}" for place, name in enumerate(result.columns)))
+def _with_plain_names(result: DataFrame) -> DataFrame:
+    """Renames columns: PySpark interprets backticks and dots in the input names of mapInArrow."""
+    return result.toDF(
+        *(KEY if name == KEY else f"c{position}" for position, name in enumerate(result.columns))
+    )
 
 
 def _shares(pieces: list[Piece], tasks: int) -> list[list[Piece]]:
@@ -87,14 +91,14 @@ def _shares(pieces: list[Piece], tasks: int) -> list[list[Piece]]:
 
 @contextmanager
 def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """The session with other settings for a while: other work in it has its own."""
+    """Changes settings of the session temporarily, since other work shares it."""
     before = {name: session.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         session.conf.set(name, value)
     try:
         yield
     finally:
-        # A session that is gone has no settings, and what ended it is the better message.
+        # If the session is gone, the original error is the better message.
         with suppress(PySparkException):
             for name, old in before.items():
                 if old is None:
@@ -109,7 +113,7 @@ def _translated(error: Exception) -> TidemillError:
         return TaskProcessLost()
     if TRACE in text:
         raised = RAISED_LINE.findall(text[text.index(TRACE) :])
-        name, said = raised[-1] if raised else ("", "no reason given")
-        return StatementFailed(f"a task could not go on: {name}: {said}"[:LONGEST_MESSAGE])
+        name, message = raised[-1] if raised else ("", "no reason given")
+        return StatementFailed(f"a task failed: {name}: {message}"[:MAX_MESSAGE_LENGTH])
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return StatementFailed(f"Spark cannot evaluate the view: {first}"[:LONGEST_MESSAGE])
+    return StatementFailed(f"Spark cannot evaluate the view: {first}"[:MAX_MESSAGE_LENGTH])

@@ -1,4 +1,12 @@
-"""What tasks do around a statement: read rows of its tables, and write rows of its result."""
+"""What tasks do around a SQL statement: read rows of its sources and write rows of its result.
+
+Spark evaluates the statement itself. `read_function` returns the function that feeds it: each task scans
+pieces of a Lance fragment, restricted to the rows whose key hash is wanted during an incremental refresh, and
+converts them to types that Spark supports. `write_function` returns the function that consumes the result:
+Spark partitions and sorts it by key, so each task sees all rows of a key together, as `ViewWriter` requires
+to match new rows with existing ones. Arrow batches may end in the middle of a key, so `whole_keys` re-cuts
+them first; otherwise both halves could be matched with the same existing rows.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +28,28 @@ from tidemill.jobs.planner.sql_types import read_type, spark_type
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
-from tidemill.spark.reading import BLOB_MARK, BLOB_SCAN_ROWS, DENSE, SCAN_ROWS, WHOLE_BLOBS
+from tidemill.spark.reading import BLOB_METADATA_KEY, BLOB_SCAN_ROWS, DENSE, SCAN_ROWS, WHOLE_BLOBS
 from tidemill.spark.task_reports import TaskReport
-from tidemill.spark.type_casts import fitted
+from tidemill.spark.type_casts import cast_values
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 BatchFunction: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
-# So many rows are looked through at a time for those that are wanted.
+# Number of rows that are searched for wanted keys at a time.
 PIECE_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some of the live rows of a fragment, in the order they are stored."""
+    """A range of live rows of a fragment, in storage order."""
 
     fragment_id: int
     offset: int
     rows: int
 
 
-def cut(dataset: lance.LanceDataset) -> list[Piece]:
-    """All live rows, in pieces of about the same size."""
+def split_into_pieces(dataset: lance.LanceDataset) -> list[Piece]:
+    """Divides all live rows into pieces of about the same size."""
     counts = [(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()]
     return [
         Piece(fragment_id, offset, min(PIECE_ROWS, rows - offset))
@@ -51,19 +59,20 @@ def cut(dataset: lance.LanceDataset) -> list[Piece]:
 
 
 def input_schema(source: SqlInput, schema: pa.Schema) -> pa.Schema:
-    """The columns that the statement sees, in types that Spark has."""
-    found = [(name, spark_type(read_type(schema.field(name)))) for name in source.columns]
-    unknown = [name for name, kind in found if kind is None]
+    """The columns that the statement sees, in types that Spark supports. Raises TypeError."""
+    types = [(name, spark_type(read_type(schema.field(name)))) for name in source.columns]
+    unknown = [name for name, kind in types if kind is None]
     if unknown:
-        raise TypeError(f"{unknown[0]} is of type {schema.field(unknown[0]).type}, which Spark does not have")
+        kind = schema.field(unknown[0]).type
+        raise TypeError(f"{unknown[0]} is of type {kind}, which Spark does not support")
     keys = [(KEY, pa.int64())] if source.key_columns else []
-    return pa.schema([*found, *keys])
+    return pa.schema([*types, *keys])
 
 
-def reading(
+def read_function(
     source: SqlInput, schema: pa.Schema, shares: Sequence[Sequence[Piece]], scratch: str
 ) -> BatchFunction:
-    """The function that Spark ships to read a table: a number stands for the share to read."""
+    """The function that Spark ships to read a table; its input rows are the numbers of shares to read."""
 
     def read(numbers: Batches) -> Iterator[pa.RecordBatch]:
         report = TaskReport(scratch)
@@ -82,16 +91,16 @@ def _read_piece(
     dataset: lance.LanceDataset, source: SqlInput, schema: pa.Schema, piece: Piece
 ) -> Iterator[pa.RecordBatch]:
     if source.keys is None:
-        yield from (_prepared(batch, source, schema) for batch in _scan(dataset, source, piece))
+        yield from (_for_spark(batch, source, schema) for batch in _scan(dataset, source, piece))
         return
     members = np.array(source.keys.to_array(), dtype=np.uint64)
-    row_ids, is_wanted = _look_through(dataset, source, piece, members)
+    row_ids, is_wanted = _find_wanted(dataset, source, piece, members)
     if is_wanted.sum() >= DENSE * len(is_wanted):
         start = 0
         for batch in _scan(dataset, source, piece) if is_wanted.any() else ():
             mask = is_wanted[start : start + len(batch)]
             start += len(batch)
-            yield _prepared(batch.filter(pa.array(mask)), source, schema)
+            yield _for_spark(batch.filter(pa.array(mask)), source, schema)
     elif is_wanted.any():
         yield from _take(dataset, source, schema, row_ids[is_wanted])
 
@@ -113,23 +122,23 @@ def _expressions(source: SqlInput) -> dict[str, str]:
 
 def _batch_rows(dataset: lance.LanceDataset, source: SqlInput) -> int:
     schema = dataset.schema
-    has_blobs = any(BLOB_MARK in (schema.field(name).metadata or {}) for name in source.columns)
+    has_blobs = any(BLOB_METADATA_KEY in (schema.field(name).metadata or {}) for name in source.columns)
     return BLOB_SCAN_ROWS if has_blobs else SCAN_ROWS
 
 
-def _look_through(
+def _find_wanted(
     dataset: lance.LanceDataset, source: SqlInput, piece: Piece, members: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """The ids of the piece's rows, and which of them have a key that is wanted."""
-    table = get_fragment(dataset, piece.fragment_id).scanner(
+    """The ids of the rows in a piece, and a mask of those with a wanted key."""
+    scanner = get_fragment(dataset, piece.fragment_id).scanner(
         columns={name: quoted(name) for name in source.key_columns},
         with_row_id=True,
         offset=piece.offset,
         limit=piece.rows,
     )
-    found = table.to_table()
-    keys = key_array([found[name] for name in source.key_columns])
-    return found["_rowid"].to_numpy(), np.isin(keys, members)
+    rows = scanner.to_table()
+    keys = key_array([rows[name] for name in source.key_columns])
+    return rows["_rowid"].to_numpy(), np.isin(keys, members)
 
 
 def _take(
@@ -140,10 +149,10 @@ def _take(
         table = dataset._take_rows(
             row_ids[start : start + step], columns=_expressions(source), blob_handling=WHOLE_BLOBS
         )
-        yield from (_prepared(batch, source, schema) for batch in table.to_batches())
+        yield from (_for_spark(batch, source, schema) for batch in table.to_batches())
 
 
-def _prepared(batch: pa.RecordBatch, source: SqlInput, schema: pa.Schema) -> pa.RecordBatch:
+def _for_spark(batch: pa.RecordBatch, source: SqlInput, schema: pa.Schema) -> pa.RecordBatch:
     columns = [batch.column(name).cast(schema.field(name).type) for name in source.columns]
     if source.key_columns:
         keys = key_array([batch.column(name) for name in source.key_columns])
@@ -151,12 +160,12 @@ def _prepared(batch: pa.RecordBatch, source: SqlInput, schema: pa.Schema) -> pa.
     return pa.record_batch(columns, schema=schema)
 
 
-def writing(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> BatchFunction:
-    """The function that Spark ships to write rows that come in the order of their keys, in these columns.
+def write_function(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> BatchFunction:
+    """The function that Spark ships to write rows, which arrive sorted by key and with these columns.
 
-    `keys` are those that rows may have, None for any.
+    `keys` are the keys that rows may have, or None for any.
     """
-    places = {name: place for place, name in enumerate(names)}
+    positions = {name: position for position, name in enumerate(names)}
 
     def write(batches: Batches) -> Iterator[pa.RecordBatch]:
         groups = whole_keys(batch for batch in batches if len(batch))
@@ -165,7 +174,7 @@ def writing(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> 
             return
         with ViewWriter(target, keys) as writer:
             for group in chain([first], groups):
-                columns = [fitted(group.column(places[f.name]), f.type) for f in target.output]
+                columns = [cast_values(group.column(positions[f.name]), f.type) for f in target.output]
                 writer.put(pa.record_batch(columns, schema=target.output))
             answer = pickle.dumps(writer.finish())
         yield pa.record_batch([pa.array([answer], pa.binary())], names=["answer"])
@@ -174,21 +183,21 @@ def writing(target: ViewTarget, names: Sequence[str], keys: BitMap64 | None) -> 
 
 
 def whole_keys(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut so that no two batches have rows of the same key; they come sorted by it."""
-    held: list[pa.RecordBatch] = []
+    """Re-cuts batches that are sorted by key so that no two of them contain the same key."""
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         keys = batch.column(KEY).to_numpy()
-        if held and held[-1].column(KEY)[-1].as_py() != keys[0]:
-            yield _joined(held)
-            held = []
+        if pending and pending[-1].column(KEY)[-1].as_py() != keys[0]:
+            yield _concatenated(pending)
+            pending = []
         start = int(np.searchsorted(keys, keys[-1]))
         if start:
-            yield _joined([*held, batch.slice(0, start)])
-            held = []
-        held.append(batch.slice(start))
-    if held:
-        yield _joined(held)
+            yield _concatenated([*pending, batch.slice(0, start)])
+            pending = []
+        pending.append(batch.slice(start))
+    if pending:
+        yield _concatenated(pending)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(list(batches))

@@ -1,4 +1,4 @@
-"""What a task does to call a table function: once for each partition of a view's source."""
+"""The task kernel that calls a table function, once per partition of a view's source."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tidemill.spark.task_reports import TaskReport
 def write_table_fragments(
     stage: RunTableFunction, partitions: Sequence[Partition], report: TaskReport, host: FunctionHost
 ) -> list[WrittenRows]:
-    """Calls the table function for each of the partitions and writes what it yields.
+    """Calls the table function for each partition and writes the rows it yields.
 
-    It reads the table itself, so it is called here, whatever the host says.
+    The function reads the table itself, so it always runs in the task's process, whatever isolation is set.
     """
     failures: list[RowFailure] = []
     skipped = BitMap64()
     environment = stage.policy.environment
     if not environment.packages:
-        wanted = missing_packages(stage.call.function.requirements)
-        environment = replace(environment, packages=wanted)
+        packages = missing_packages(stage.call.function.requirements)
+        environment = replace(environment, packages=packages)
     with activated(environment, host.environments_root), ViewWriter(stage.target) as writer:
         for partition in partitions:
             failure = _write_partition(stage, partition, report, writer)
@@ -51,20 +51,20 @@ def write_table_fragments(
 def _write_partition(
     stage: RunTableFunction, partition: Partition, report: TaskReport, writer: ViewWriter
 ) -> RowFailure | None:
-    """What the function failed with for good, if the partition may be skipped for it."""
+    """Writes one partition; returns the final failure if the policy allows skipping the partition."""
     policy = stage.policy.on_error
     key = None if stage.target.key is None else partition.key
     if policy.action is ErrorAction.FAIL and policy.attempts == 1:
-        writer.put_stream(key, _made(stage, partition, report))
+        writer.put_stream(key, _call_function(stage, partition, report))
         return None
     for attempt in range(1, policy.attempts + 1):
         try:
-            # Held until it is known that there is no failure to come.
-            rows: Iterable[pa.RecordBatch] = list(_made(stage, partition, report))
+            # Collected first, because the function may still fail after yielding rows.
+            rows: Iterable[pa.RecordBatch] = list(_call_function(stage, partition, report))
         except FunctionRaised as raised:
             failure = _on_partition(raised.failure, partition, attempt)
-            is_worth_it = not policy.retry_on or _is_one_of(raised, policy.retry_on)
-            if attempt < policy.attempts and is_worth_it:
+            is_retryable = not policy.retry_on or _is_one_of(raised, policy.retry_on)
+            if attempt < policy.attempts and is_retryable:
                 time.sleep(policy.backoff_seconds * 2 ** (attempt - 1))
                 continue
             if policy.action is ErrorAction.FAIL:
@@ -76,7 +76,7 @@ def _write_partition(
 
 
 def _is_one_of(raised: FunctionRaised, wanted: tuple[str, ...]) -> bool:
-    """Classes that the exception derives from count, too."""
+    """Also matches base classes of the exception."""
     return raised.__cause__ is not None and describe(raised.__cause__).is_one_of(wanted)
 
 
@@ -85,9 +85,11 @@ def _on_partition(failure: RowFailure, partition: Partition, attempts: int) -> R
     return replace(failure, row_id=partition.key % (1 << 64), message=message, attempts=attempts)
 
 
-def _made(stage: RunTableFunction, partition: Partition, report: TaskReport) -> Iterator[pa.RecordBatch]:
+def _call_function(
+    stage: RunTableFunction, partition: Partition, report: TaskReport
+) -> Iterator[pa.RecordBatch]:
     output = stage.target.output
-    made = output if stage.target.key is None else pa.schema([f for f in output if f.name != KEY])
+    schema = output if stage.target.key is None else pa.schema([f for f in output if f.name != KEY])
     dataset = lance.dataset(stage.source_location, version=stage.source_version)
     columns = {name: stage.columns.get(name, path_of(name)) for name in stage.call.inputs or stage.columns}
     source = TableSource(
@@ -96,10 +98,10 @@ def _made(stage: RunTableFunction, partition: Partition, report: TaskReport) -> 
         filter=stage.filter,
         limit_rows=stage.limit,
         offset_rows=stage.offset,
-        seen=report.rows_done,
+        on_rows=report.rows_done,
         rows=partition.rows,
     )
-    for batch in yielded_batches(stage.call.function, source, made):
+    for batch in yielded_batches(stage.call.function, source, schema):
         yield batch if stage.target.key is None else _with_key(batch, partition.key, output)
 
 

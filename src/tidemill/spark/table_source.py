@@ -1,4 +1,4 @@
-"""The rows a table function is given: a query it may narrow and read as it likes."""
+"""The source passed to a table function: a query that it can refine and read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidemill.spark.view_reading import MATCHES, ROW_ID
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS_AT_ONCE: Final = 8192
+BATCH_ROWS: Final = 8192
 
 
 @dataclass(frozen=True)
 class TableSource:
-    """Has the reading methods of a lancedb query builder; every one of them reads anew.
+    """Has the reading methods of a lancedb query builder; each call reads the data again.
 
-    What narrows it gives another source and leaves this one as it was. With `rows` it is made of those alone.
+    Methods that refine the query return a new source. `rows` restricts the source to those row ids.
     """
 
     dataset: lance.LanceDataset
@@ -33,7 +33,7 @@ class TableSource:
     filter: str | None
     limit_rows: int | None
     offset_rows: int | None
-    seen: Callable[[int], None]
+    on_rows: Callable[[int], None]
     has_row_id: bool = False
     rows: BitMap64 | None = None
 
@@ -64,7 +64,7 @@ class TableSource:
 
     def to_batches(self, batch_size: int | None = None, **_: Any) -> pa.RecordBatchReader:
         scanner = self._scanner(batch_size)
-        batches = scanner.to_batches() if self.rows is None else self._taken(batch_size or ROWS_AT_ONCE)
+        batches = scanner.to_batches() if self.rows is None else self._take_batches(batch_size or BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(scanner.projected_schema, self._counted(batches))
 
     def to_arrow(self, **_: Any) -> pa.Table:
@@ -92,29 +92,29 @@ class TableSource:
             blob_handling=WHOLE_BLOBS,
         )
 
-    def _taken(self, size: int) -> Iterator[pa.RecordBatch]:
-        """Those of the listed rows that there are after filter, offset and limit."""
+    def _take_batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        """The rows in `rows` that remain after filter, offset and limit."""
         row_ids = np.array((self.rows or BitMap64()).to_array(), dtype=np.uint64)
         names = [*self.columns, *([ROW_ID] if self.has_row_id else [])]
-        skipped, left = self.offset_rows or 0, self.limit_rows
+        to_skip, remaining = self.offset_rows or 0, self.limit_rows
         for start in range(0, len(row_ids), size):
             table = self._take(row_ids[start : start + size])
-            part = table.slice(skipped) if left is None else table.slice(skipped, left)
-            skipped = max(skipped - len(table), 0)
-            left = None if left is None else left - len(part)
+            part = table.slice(to_skip) if remaining is None else table.slice(to_skip, remaining)
+            to_skip = max(to_skip - len(table), 0)
+            remaining = None if remaining is None else remaining - len(part)
             yield from part.select(names).combine_chunks().to_batches()
-            if left == 0:
+            if remaining == 0:
                 return
 
     def _take(self, row_ids: RowIds) -> pa.Table:
-        wanted = {**self.columns, ROW_ID: ROW_ID}
+        expressions = {**self.columns, ROW_ID: ROW_ID}
         if self.filter is None:
-            return self.dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
-        wanted[MATCHES] = self.filter
-        table = self.dataset._take_rows(row_ids, columns=wanted, blob_handling=WHOLE_BLOBS)
+            return self.dataset._take_rows(row_ids, columns=expressions, blob_handling=WHOLE_BLOBS)
+        expressions[MATCHES] = self.filter
+        table = self.dataset._take_rows(row_ids, columns=expressions, blob_handling=WHOLE_BLOBS)
         return table.filter(table[MATCHES])
 
     def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            self.seen(batch.num_rows)
+            self.on_rows(batch.num_rows)
             yield batch

@@ -1,4 +1,4 @@
-"""Where Spark runs; values that can be had without starting or importing Spark."""
+"""Where Spark runs, as values that need no import of Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MASTERS: Final = "local, local[N], local[*], spark://host:port, sc://host:port, 
 
 @dataclass(frozen=True)
 class SparkTarget:
-    """Where Spark runs and with what configuration; `slots` is how many tasks it runs at a time."""
+    """A Spark master and its configuration; `slots` is the number of concurrent tasks."""
 
     master: str
     scratch: Path
@@ -34,18 +34,18 @@ class SparkTarget:
 
     @property
     def known_slots(self) -> int | None:
-        """As given, or as the master says it; None when only the cluster itself could tell."""
+        """The configured slots, or those in the master URL; None if only the cluster knows."""
         return self.slots or slots_of(self.master)
 
 
 def is_master(text: str) -> bool:
-    """Whether it is a master of a kind that sessions can be opened on."""
+    """Whether the text is a supported master URL."""
     has_scheme = any(text.startswith(scheme) and text != scheme for scheme in SCHEMES)
     return has_scheme or text == "yarn" or LOCAL.fullmatch(text) is not None
 
 
 def slots_of(master: str) -> int | None:
-    """How many tasks a local master runs at a time; None for one that does not say."""
+    """Number of concurrent tasks of a local master; None for other masters."""
     local = LOCAL.fullmatch(master)
     if local is None:
         return None
@@ -54,7 +54,7 @@ def slots_of(master: str) -> int | None:
 
 
 def _cores() -> int:
-    """Those this process may use, where the system tells."""
+    """The cores available to this process, if the system reports them, or else all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

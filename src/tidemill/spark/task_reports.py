@@ -1,4 +1,11 @@
-"""How tasks tell the driver about progress and failures while they run: small files both can see."""
+"""How running tasks report progress and failures to the driver: small files in a shared directory.
+
+Spark returns nothing from a task before it ends, and accumulators are not available on Spark Connect. A task
+therefore writes files whose names carry the numbers (`<uuid>.rows-500`, `<uuid>.skipped-2`, `<uuid>.failed`),
+and the driver lists the directory a few times per second. Files are written under a hidden name and then
+renamed, so the driver never reads a partial one. A retried task reports its rows again, so progress may be
+overestimated.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +27,7 @@ SKIPPED: Final = ".skipped-"
 
 
 class TaskReport:
-    """The task's side: rows finished, at most twice a second, and the failure that ended it."""
+    """The task's side: reports finished rows, at most twice a second, skipped rows, and the fatal failure."""
 
     def __init__(self, location: str) -> None:
         self._filesystem, self._directory = open_location(location)
@@ -54,7 +61,7 @@ class TaskReport:
 
 
 class StageScratch:
-    """The driver's side: a directory that lives as long as the stage."""
+    """The driver's side: a directory that exists as long as the stage runs."""
 
     def __init__(self, root: str) -> None:
         self.location = f"{root}/{uuid4()}"
@@ -68,7 +75,7 @@ class StageScratch:
         return sum(int(name.rpartition("-")[2]) for name in self._names() if SKIPPED in name)
 
     def skipped(self) -> list[RowFailure]:
-        """What the rows that were skipped failed with."""
+        """The failures of the skipped rows."""
         return [
             RowFailure(**failure)
             for name in self._names()
@@ -91,5 +98,5 @@ class StageScratch:
         return content
 
     def _names(self) -> list[str]:
-        found = self._filesystem.get_file_info(fs.FileSelector(self._directory))
-        return [info.base_name for info in found if not info.base_name.startswith(".")]
+        infos = self._filesystem.get_file_info(fs.FileSelector(self._directory))
+        return [info.base_name for info in infos if not info.base_name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Values that come from Spark, brought into the types of a table."""
+"""Casts values that come from Spark to the types of a table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from tidemill.jobs.planner.sql_types import is_list
 
 
-def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in another type; raises ValueError when they do not fit."""
-    # A copy: Lance cannot take decimals from where they lie in Spark's stream.
+def cast_values(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Casts values to another type. Raises ValueError if they do not fit."""
+    # Copies: Lance cannot use decimals in place in the buffers of Spark's stream.
     return _converted(pa.concat_arrays([column, column.slice(0, 0)]), kind)
 
 
@@ -25,9 +25,9 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         parts = [_converted(part, field.type) for part, field in zip(column.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-    made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    list_class = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
     values = _converted(column.values, kind.value_type)
-    return made.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
+    return list_class.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
 
 
 def _holds_vectors(kind: pa.DataType) -> bool:
@@ -37,16 +37,16 @@ def _holds_vectors(kind: pa.DataType) -> bool:
 
 
 def _vectors(column: pa.ListArray, kind: pa.FixedSizeListType) -> pa.Array:
-    """Arrow's own cast crashes where all lists are null (pyarrow 26)."""
+    """Replaces Arrow's own cast, which crashes if all lists are null (pyarrow 26)."""
     size = kind.list_size
     lengths = pc.list_value_length(column).drop_null()
     if pc.any(pc.not_equal(lengths, size)).as_py():
-        raise ValueError(f"a list has another length than {size}, which all of the column have to have")
+        raise ValueError(f"a list does not have the length {size} that the column requires")
     values = _converted(column.flatten(), kind.value_type)
     if not column.null_count:
         return pa.FixedSizeListArray.from_arrays(values, type=kind)
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     starts = np.where(is_null, 0, (np.cumsum(~is_null) - 1) * size)
-    places = (starts[:, None] + np.arange(size)).ravel()
-    spread = values.take(pa.array(places, mask=np.repeat(is_null, size)))
-    return pa.FixedSizeListArray.from_arrays(spread, type=kind, mask=column.is_null())
+    indices = (starts[:, None] + np.arange(size)).ravel()
+    filled = values.take(pa.array(indices, mask=np.repeat(is_null, size)))
+    return pa.FixedSizeListArray.from_arrays(filled, type=kind, mask=column.is_null())

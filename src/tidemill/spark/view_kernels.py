@@ -1,4 +1,4 @@
-"""What a task does to evaluate a view: plain functions over Lance fragments and Arrow batches."""
+"""The task kernel that evaluates query and chunker views: plain functions over fragments and batches."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ NO_FAILURES: Final[tuple[RowFailure, ...]] = ()
 
 
 @dataclass(frozen=True)
-class Made:
-    """Rows of a view, and the source rows on which a function failed; `skipped` have no rows for that."""
+class EvaluatedRows:
+    """Evaluated rows of a view and the failures; source rows in `skipped` produced no rows."""
 
     rows: pa.RecordBatch
     failures: tuple[RowFailure, ...] = NO_FAILURES
     skipped: frozenset[int] = frozenset()
 
 
-Evaluator: TypeAlias = Callable[[pa.RecordBatch], Made]
+Evaluator: TypeAlias = Callable[[pa.RecordBatch], EvaluatedRows]
 
 
 def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
-    """What may have killed a task is run in a process of its own, where it can be traced to its row."""
-    where = replace(host, isolation=Isolation.PROCESS) if policy.is_suspect else host
-    return CallSettings(where, policy.on_error, policy.threads, policy.environment)
+    """A function suspected of having killed a task runs in its own process, to find the row at fault."""
+    task_host = replace(host, isolation=Isolation.PROCESS) if policy.is_suspect else host
+    return CallSettings(task_host, policy.on_error, policy.threads, policy.environment)
 
 
 def write_view_fragments(
     stage: WriteViewRows, work: Sequence[FragmentWork], report: TaskReport, host: FunctionHost
 ) -> list[WrittenRows]:
-    """Evaluates the view for the rows and writes what comes out as new fragments of it."""
-    with ExitStack() as opened:
-        evaluate = _evaluator(stage, call_settings(stage.policy, host), opened)
-        writer = opened.enter_context(ViewWriter(stage.target, _rows_of(work)))
+    """Evaluates the view for the given source rows and writes the results as new fragments."""
+    with ExitStack() as stack:
+        evaluate = _evaluator(stage, call_settings(stage.policy, host), stack)
+        writer = stack.enter_context(ViewWriter(stage.target, _rows_of(work)))
         task = _Task(report, writer)
         source = ViewSourceReader(stage)
         if stage.cap is not None:
@@ -63,7 +63,7 @@ def write_view_fragments(
 
 
 def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
-    """The source rows, if all of them are listed."""
+    """The source rows, or None if whole fragments are read."""
     listed = BitMap64()
     for item in work:
         if item.rows is None:
@@ -73,7 +73,7 @@ def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
 
 
 class _Task:
-    """Keeps together what a task has made."""
+    """Collects the rows and failures of one task."""
 
     def __init__(self, report: TaskReport, writer: ViewWriter) -> None:
         self._report = report
@@ -81,11 +81,11 @@ class _Task:
         self._failures: list[RowFailure] = []
         self._skipped = BitMap64()
 
-    def put(self, made: Made, source_rows: int) -> None:
-        self._writer.put(made.rows)
-        self._failures += made.failures
-        self._skipped.update(made.skipped)
-        self._report.skipped(made.failures)
+    def put(self, evaluated: EvaluatedRows, source_rows: int) -> None:
+        self._writer.put(evaluated.rows)
+        self._failures += evaluated.failures
+        self._skipped.update(evaluated.skipped)
+        self._report.skipped(evaluated.failures)
         self._report.rows_done(source_rows)
 
     def finish(self) -> WrittenRows:
@@ -100,38 +100,38 @@ def _write_capped(
     evaluate: Evaluator,
     task: _Task,
 ) -> WrittenRows:
-    """Goes through source rows by their ids until there is no room for more rows."""
+    """Evaluates source rows in the order of their ids until the view's row limit is reached."""
     all_ids, all_counts = np.empty(0, np.uint64), np.empty(0, np.int64)
     cut: int | None = None
     for ids, batch in slices:
-        made = evaluate(batch)
-        sources = made.rows.column(SOURCE_ROW_ID).to_numpy().view(np.uint64)
-        order = np.lexsort((made.rows.column(CHILD_INDEX).to_numpy(), sources))
+        evaluated = evaluate(batch)
+        sources = evaluated.rows.column(SOURCE_ROW_ID).to_numpy().view(np.uint64)
+        order = np.lexsort((evaluated.rows.column(CHILD_INDEX).to_numpy(), sources))
         ordered = sources[order]
         counts = np.searchsorted(ordered, ids, side="right") - np.searchsorted(ordered, ids, side="left")
         shown = rows_fitting(cap, ids, counts, int(all_counts.sum()))
-        # What is shown of a row that does not fit ends the view, so that it is the first ones of all.
-        out = np.flatnonzero(shown < counts)
-        end = int(out[0]) if len(out) else len(ids)
+        # A source row that only fits partly ends the view, so that the view holds the first rows overall.
+        overflowing = np.flatnonzero(shown < counts)
+        end = int(overflowing[0]) if len(overflowing) else len(ids)
         rows = int(shown[: end + 1].sum())
-        task.put(replace(made, rows=made.rows.take(pa.array(order[:rows]))), len(ids))
+        task.put(replace(evaluated, rows=evaluated.rows.take(pa.array(order[:rows]))), len(ids))
         all_ids = np.concatenate([all_ids, ids[:end]])
         all_counts = np.concatenate([all_counts, counts[:end]])
-        if len(out):
+        if len(overflowing):
             cut = int(ids[end]) if shown[end] else None
             partial = (ids[end : end + 1], shown[end : end + 1])
-            made_of = np.concatenate([all_ids, partial[0]]), np.concatenate([all_counts, partial[1]])
-            return replace(task.finish(), covered=row_set(all_ids), cut=cut, made=made_of)
+            counts_by_row = np.concatenate([all_ids, partial[0]]), np.concatenate([all_counts, partial[1]])
+            return replace(task.finish(), covered=row_set(all_ids), cut=cut, made=counts_by_row)
     return replace(task.finish(), covered=row_set(all_ids), cut=None, made=(all_ids, all_counts))
 
 
-def _evaluator(stage: WriteViewRows, settings: CallSettings, opened: ExitStack) -> Evaluator:
+def _evaluator(stage: WriteViewRows, settings: CallSettings, stack: ExitStack) -> Evaluator:
     if stage.calls and stage.calls[0].function.kind is FunctionKind.CHUNKER:
-        chunks = opened.enter_context(ChunkFunction(stage.calls[0], settings))
+        chunks = stack.enter_context(ChunkFunction(stage.calls[0], settings))
         return lambda batch: _chunked(stage, batch, chunks)
     output = stage.target.output
     columns = [
-        opened.enter_context(ColumnFunction(call, output.field(call.name or "").type, settings))
+        stack.enter_context(ColumnFunction(call, output.field(call.name or "").type, settings))
         for call in stage.calls
     ]
     return lambda batch: _projected(stage, batch, columns)
@@ -141,32 +141,34 @@ def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.Reco
     return batch.select(list(input_columns(stage.calls[number], prefix_of(number))))
 
 
-def _projected(stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]) -> Made:
+def _projected(
+    stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]
+) -> EvaluatedRows:
     row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
-    found = {name: batch[name] for name in stage.columns}
+    columns_by_name = {name: batch[name] for name in stage.columns}
     failures: list[RowFailure] = []
     for number, call in enumerate(stage.calls):
         computed = columns[number].compute(_inputs(stage, batch, number), row_ids)
-        found[call.name or ""] = computed.values
+        columns_by_name[call.name or ""] = computed.values
         failures += computed.failures
-    found |= {
+    columns_by_name |= {
         SOURCE_ROW_ID: batch["_rowid"].cast(pa.int64()),
         IS_SET: pa.array(np.ones(len(batch), dtype=np.bool_)),
     }
-    rows = pa.record_batch([found[name] for name in output.names], schema=output)
-    return Made(rows, tuple(failures))
+    rows = pa.record_batch([columns_by_name[name] for name in output.names], schema=output)
+    return EvaluatedRows(rows, tuple(failures))
 
 
-def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> Made:
+def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> EvaluatedRows:
     row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
     children: Chunks = chunks.compute(_inputs(stage, batch, 0), row_ids)
     parents = pa.array(children.parents)
-    found = {
+    columns_by_name = {
         **{name: batch[name].take(parents) for name in stage.columns},
         **dict(zip(stage.calls[0].function.output.names, children.columns, strict=True)),
         SOURCE_ROW_ID: pa.array(row_ids[children.parents].astype(np.int64)),
         CHILD_INDEX: pa.array(children.indexes),
     }
-    rows = pa.record_batch([found[name] for name in output.names], schema=output)
+    rows = pa.record_batch([columns_by_name[name] for name in output.names], schema=output)
     skipped = frozenset(failure.row_id for failure in children.failures if failure.row_id is not None)
-    return Made(rows, children.failures, skipped)
+    return EvaluatedRows(rows, children.failures, skipped)

@@ -1,4 +1,4 @@
-"""The names under which the clients of object stores look for the same setting."""
+"""Maps the standard AWS variables to the names that each object store client expects."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-SOME_REGION: Final = "us-east-1"
+PLACEHOLDER_REGION: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreEnvironment:
-    """The endpoint (None: Amazon's own) and region that the standard AWS variables name."""
+    """Endpoint (None for Amazon's own) and region from the standard AWS variables."""
 
     endpoint: str | None
     region: str | None
@@ -29,22 +29,22 @@ def read_environment(variables: Mapping[str, str]) -> ObjectStoreEnvironment:
         or None
     )
     region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or None
-    # Stores that are not Amazon's have no regions, but a request cannot be signed without one.
-    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else SOME_REGION))
+    # Other stores than Amazon's have no regions, but a request cannot be signed without one.
+    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else PLACEHOLDER_REGION))
 
 
 def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """What to add so that boto3, Lance and Arrow all find what one of them would.
+    """The variables to add so that boto3, Lance and Arrow all use the same endpoint and region.
 
-    Lance refuses an http endpoint unless that is allowed, Arrow does not know AWS_ENDPOINT, and boto3 does
-    not know AWS_REGION.
+    Lance refuses an http endpoint unless AWS_ALLOW_HTTP is set, Arrow ignores AWS_ENDPOINT, and boto3 ignores
+    AWS_REGION.
     """
-    found = read_environment(variables)
+    environment = read_environment(variables)
     wanted: dict[str, str] = {}
-    if found.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
-        wanted["AWS_ENDPOINT_URL"] = found.endpoint
-    if found.is_plain_http:
+    if environment.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
+        wanted["AWS_ENDPOINT_URL"] = environment.endpoint
+    if environment.is_plain_http:
         wanted["AWS_ALLOW_HTTP"] = "true"
-    if found.region is not None:
-        wanted |= {"AWS_REGION": found.region, "AWS_DEFAULT_REGION": found.region}
+    if environment.region is not None:
+        wanted |= {"AWS_REGION": environment.region, "AWS_DEFAULT_REGION": environment.region}
     return {name: value for name, value in wanted.items() if not variables.get(name)}

@@ -1,4 +1,4 @@
-"""Which places in a warehouse are tables' own."""
+"""Which locations in a warehouse may belong to a table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from tidemill.errors import InvalidInput
 
 TABLE_SUFFIX: Final = ".lance"
 JOBS_DIRECTORY: Final = "_jobs"
-"""Files of running jobs, kept beside the tables in object stores; no table may lie there."""
+"""Directory for files of running jobs in object stores; no table may be located there."""
 
 
 def check_removable(location: str, parts: Sequence[str]) -> None:
-    """Refuses the warehouse itself and what lies inside a table; `parts` are the names below the former."""
+    """Raises InvalidInput for the warehouse itself and for paths inside a table.
+
+    `parts` are the path segments below the warehouse.
+    """
     if not parts or any(part.endswith(TABLE_SUFFIX) for part in parts[:-1]):
         raise InvalidInput("location", f"{location} is not a table of this warehouse")

@@ -1,4 +1,4 @@
-"""Locations, as paths or URIs, and the file systems behind them."""
+"""Opens the file system behind a location."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pyarrow import fs
 
 
 def open_location(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a location, and the path in it."""
+    """The file system of a path or URI, and the path within it."""
     if location.startswith("/"):
         return fs.LocalFileSystem(), location
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
-    return found
+    opened: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(location)
+    return opened

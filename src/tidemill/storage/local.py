@@ -18,21 +18,21 @@ from tidemill.errors import InvalidInput, Unavailable
 from tidemill.storage.confinement import check_removable
 
 STAGING: Final = ".staging"
-NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
-# A caller's path, and not the disk, is at fault; a NUL byte in one is a ValueError.
-NO_PATHS: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+LINK_UNSUPPORTED: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
+# The caller's path is at fault, not the disk. A NUL byte in a path raises ValueError instead.
+INVALID_PATH: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class LocalTableFiles:
-    """Files under one warehouse directory, and under others where registered tables may lie.
+    """Files under a warehouse directory, and under other directories that may contain registered tables.
 
-    Nothing outside them is ever touched, and only in the warehouse is a table ever removed.
+    Nothing outside these directories is ever touched, and tables are only removed inside the warehouse.
     """
 
     def __init__(self, warehouse: Path, allowed: Sequence[Path] = ()) -> None:
         self._warehouse = warehouse.resolve()
         self._warehouse.mkdir(parents=True, exist_ok=True)
-        self._prefixes = tuple(f"{place.resolve()}/" for place in (warehouse, *allowed))
+        self._prefixes = tuple(f"{root.resolve()}/" for root in (warehouse, *allowed))
 
     def location_of(self, table_id: UUID) -> str:
         return str(self._warehouse / f"{table_id}.lance")
@@ -50,13 +50,13 @@ class LocalTableFiles:
         except InvalidInput:
             return False
         with suppress(FileNotFoundError):
-            # A part of the path may be a file.
+            # Raises NotADirectoryError if a parent of the path is a file.
             os.lstat(path)
         return f"{path}/" not in self._prefixes
 
     def size_of(self, key: str) -> int | None:
-        found = self._look(key)
-        return None if found is None else found.st_size
+        status = self._lstat(key)
+        return None if status is None else status.st_size
 
     def list_names(self, key: str) -> Sequence[str]:
         try:
@@ -73,7 +73,7 @@ class LocalTableFiles:
         self.check_reachable()
         target = self._path(key)
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging = _staging(target)
+        staging = _staging_path(target)
         try:
             staging.write_bytes(data)
             staging.replace(target)
@@ -83,14 +83,14 @@ class LocalTableFiles:
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
         source, target = self._checked(source_key), self._checked(target_key)
         try:
-            # Staged files are never written to again, so that a second name is as good as a copy.
+            # Staged files are never modified, so a hard link is as good as a copy.
             os.link(source, target)
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in NO_LINKS:
+            if error.errno not in LINK_UNSUPPORTED:
                 raise
-            return _copy_whole(source, target)
+            return _copy_without_links(source, target)
         return True
 
     def remove(self, key: str) -> None:
@@ -112,11 +112,11 @@ class LocalTableFiles:
             shutil.rmtree(path)
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
-        """Nothing: whoever can reach the directory can open the table."""
+        """No options: any client that can reach the directory can open the table."""
         return {}
 
     def check_writable(self) -> None:
-        """Raises Unavailable when the warehouse cannot be written to."""
+        """Raises Unavailable if the warehouse is not writable."""
         probe = self._warehouse / f".probe-{uuid4()}"
         try:
             probe.touch()
@@ -128,50 +128,51 @@ class LocalTableFiles:
         return Path(self._checked(key))
 
     def _checked(self, key: str) -> str:
-        """Refuses `..` and links: they lead out of the warehouse, or into the files of another table."""
+        """Raises InvalidInput for `..` and links, which may leave the warehouse or enter another table."""
         path = os.path.normpath("/" + key) if "//" in key or "/./" in key or key.endswith("/") else "/" + key
-        self._look(path[1:])
+        self._lstat(path[1:])
         return path
 
-    def _look(self, key: str) -> os.stat_result | None:
-        """What is at a key, None when nothing is there; each name on the way is looked at for being a link.
+    def _lstat(self, key: str) -> os.stat_result | None:
+        """The status of a file or directory, or None if it does not exist. Raises InvalidInput for links.
 
-        The warehouse itself was resolved when it was opened; what lies below it may have changed since.
+        Every path segment below the warehouse is checked on each call, because it may have been replaced by a
+        link. The warehouse itself is resolved once, when it is opened.
         """
         path = "/" + key
         if f"{path}/" in self._prefixes:
             return os.lstat(path)
-        below = next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
-        names = [] if below is None else path[len(below) :].split("/")
-        if below is None or ".." in names:
+        parent = next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
+        names = [] if parent is None else path[len(parent) :].split("/")
+        if parent is None or ".." in names:
             raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
-        found = None
+        status = None
         for name in names:
             try:
-                found = os.lstat(below + name)
+                status = os.lstat(parent + name)
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except (OSError, ValueError) as error:
-                if isinstance(error, OSError) and error.errno not in NO_PATHS:
+                if isinstance(error, OSError) and error.errno not in INVALID_PATH:
                     raise
                 raise InvalidInput("path", f"{key!r:.200} cannot be the path of a file: {error}") from error
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 raise InvalidInput("path", f"{key!r} is outside the warehouse, or a link")
-            below += name + "/"
-        return found
+            parent += name + "/"
+        return status
 
 
-def _staging(target: Path) -> Path:
+def _staging_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{uuid4()}{STAGING}")
 
 
-def _copy_whole(source: str, target: str) -> bool:
-    """For file systems without hard links: an empty file claims the name, and is replaced by the content.
+def _copy_without_links(source: str, target: str) -> bool:
+    """For file systems without hard links: creates an empty file to claim the name, then replaces it.
 
-    A claim that a crash left behind is taken over. Lance itself commits by hard links, so that on such a file
-    system there are no other writers than servers, and among those the database has decided.
+    A claim left behind by a crash is taken over. That is safe: Lance itself commits with hard links, so on
+    such a file system only servers write, and the database has already chosen one of them.
     """
-    staging = _staging(Path(target))
+    staging = _staging_path(Path(target))
     try:
         shutil.copyfile(source, staging)
         try:

@@ -18,19 +18,19 @@ from tidemill.storage.s3_client import Refused, translated
 from tidemill.storage.vending import CredentialVendor
 
 SCHEME: Final = "s3://"
-# Lance reads locations as URLs and would take these for something else than a part of a key.
-NOT_IN_LOCATIONS: Final = re.compile(r"[%?#\\\x00-\x1f\x7f]")
-ALREADY_THERE: Final = "PreconditionFailed"
-# Another conditional put of the same key is under way; which of them wins is not known yet.
-BUSY: Final = "ConditionalRequestConflict"
-CONFLICT_ATTEMPTS: Final = 5
-BUSY_PAUSE_SECONDS: Final = 0.1
-CONDITION_UNKNOWN: Final = frozenset({"NotImplemented", "InvalidArgument"})
+# Lance parses locations as URLs and would not treat these as part of a key.
+FORBIDDEN_CHARACTERS: Final = re.compile(r"[%?#\\\x00-\x1f\x7f]")
+ALREADY_EXISTS: Final = "PreconditionFailed"
+# Another conditional put of the same key is in progress; which one wins is still open.
+PUT_CONFLICT: Final = "ConditionalRequestConflict"
+PUT_ATTEMPTS: Final = 5
+MAX_BACKOFF_SECONDS: Final = 0.1
+CONDITION_UNSUPPORTED: Final = frozenset({"NotImplemented", "InvalidArgument"})
 
 
 @dataclass(frozen=True, slots=True)
 class S3Prefix:
-    """A bucket, and the prefix in it that everything of ours begins with; empty: all of the bucket."""
+    """A bucket and the key prefix of the warehouse in it; an empty prefix means the whole bucket."""
 
     bucket: str
     prefix: str
@@ -40,11 +40,11 @@ class S3Prefix:
         return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
 
     def parts_of(self, key: str) -> Sequence[str]:
-        """The names below the prefix; raises InvalidInput for a key that is not below it."""
+        """The path segments of a key below the prefix. Raises InvalidInput for a key outside it."""
         start = f"{self.prefix}/" if self.prefix else ""
         parts = key.removeprefix(start).split("/")
-        is_odd = any(part in ("", ".", "..") for part in parts)
-        if is_odd or not key.startswith(start) or parts[0] == JOBS_DIRECTORY:
+        is_invalid = any(part in ("", ".", "..") for part in parts)
+        if is_invalid or not key.startswith(start) or parts[0] == JOBS_DIRECTORY:
             raise InvalidInput("path", f"{key!r} is outside the warehouse {self.uri}")
         return parts
 
@@ -52,14 +52,14 @@ class S3Prefix:
 def parse_prefix(uri: str) -> S3Prefix:
     bucket, _, prefix = uri.removeprefix(SCHEME).partition("/")
     prefix = prefix.rstrip("/")
-    is_odd = any(part in ("", ".", "..") for part in prefix.split("/")) if prefix else False
-    if not uri.startswith(SCHEME) or not bucket or is_odd or NOT_IN_LOCATIONS.search(uri):
+    is_invalid = any(part in ("", ".", "..") for part in prefix.split("/")) if prefix else False
+    if not uri.startswith(SCHEME) or not bucket or is_invalid or FORBIDDEN_CHARACTERS.search(uri):
         raise InvalidInput("warehouse", f"{uri!r} is not of the form s3://bucket/prefix")
     return S3Prefix(bucket, prefix)
 
 
 class S3TableFiles:
-    """Objects under one prefix of a bucket; nothing outside it is ever touched."""
+    """Objects under one prefix of a bucket; nothing outside the prefix is ever touched."""
 
     def __init__(
         self, root: S3Prefix, client: Any, environment: ObjectStoreEnvironment, vendor: CredentialVendor
@@ -73,7 +73,7 @@ class S3TableFiles:
         return f"{self._root.uri}/{table_id}.lance"
 
     def key_of(self, location: str) -> str:
-        if NOT_IN_LOCATIONS.search(location):
+        if FORBIDDEN_CHARACTERS.search(location):
             raise InvalidInput("location", f"{location} is outside the warehouse {self._root.uri}")
         return self.key_of_file(location).rstrip("/")
 
@@ -101,8 +101,8 @@ class S3TableFiles:
         return sorted(
             name
             for page in self._pages(start, Delimiter="/")
-            for found in page
-            if (name := found.removeprefix(start))
+            for key in page
+            if (name := key.removeprefix(start))
         )
 
     def read(self, key: str) -> bytes:
@@ -114,21 +114,21 @@ class S3TableFiles:
             self._client.put_object(**self._object(key), Body=data)
 
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
-        """Small objects travel through here: stores know conditions on puts, few know them on copies."""
+        """Uploads the content: most stores support conditional puts, few support conditional copies."""
         self._checked(source_key)
         data = self.read(source_key) if content is None else content
-        for attempt in range(CONFLICT_ATTEMPTS):
+        for attempt in range(PUT_ATTEMPTS):
             try:
                 with translated(target_key):
                     self._client.put_object(**self._object(target_key), Body=data, IfNoneMatch="*")
             except Refused as refusal:
-                if refusal.code_of_store == ALREADY_THERE:
+                if refusal.store_code == ALREADY_EXISTS:
                     return False
-                if refusal.code_of_store in CONDITION_UNKNOWN:
-                    return self._write_unless_seen(target_key, data)
-                if refusal.code_of_store != BUSY or attempt == CONFLICT_ATTEMPTS - 1:
+                if refusal.store_code in CONDITION_UNSUPPORTED:
+                    return self._write_after_check(target_key, data)
+                if refusal.store_code != PUT_CONFLICT or attempt == PUT_ATTEMPTS - 1:
                     raise
-                time.sleep(random.uniform(0, BUSY_PAUSE_SECONDS))
+                time.sleep(random.uniform(0, MAX_BACKOFF_SECONDS))
             else:
                 return True
         raise AssertionError("the last attempt returns or raises")
@@ -138,10 +138,10 @@ class S3TableFiles:
             self._client.delete_object(**self._object(key))
 
     def check_reachable(self) -> None:
-        """Nothing: whoever writes will see."""
+        """Does nothing: an unreachable store fails on the next write."""
 
     def make_directory(self, key: str) -> None:
-        """Nothing: names with slashes are all there is."""
+        """Does nothing: object stores have no directories."""
 
     def remove_table(self, location: str) -> None:
         key = self.key_of(location)
@@ -150,15 +150,15 @@ class S3TableFiles:
             self._remove_all(page)
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
-        """Where the store is; with credentials for this table and nothing else, if it is in the warehouse."""
+        """Endpoint options and, for a table in the warehouse, credentials restricted to that table."""
         options = _public_options(self._environment)
         if not self.is_inside(location):
             return options
         return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), access)}
 
     def check_writable(self) -> None:
-        """Raises Unavailable when the warehouse cannot be written to."""
-        probe = {"Bucket": self._root.bucket, "Key": _below(self._root, f".probe-{uuid4()}")}
+        """Raises Unavailable if the warehouse is not writable."""
+        probe = {"Bucket": self._root.bucket, "Key": _key_under(self._root, f".probe-{uuid4()}")}
         try:
             with translated(self._root.uri):
                 self._client.put_object(**probe, Body=b"")
@@ -166,32 +166,34 @@ class S3TableFiles:
         except (FileNotFoundError, Unavailable) as error:
             raise Unavailable(f"The warehouse {self._root.uri} is not writable: {error}") from error
 
-    def _write_unless_seen(self, key: str, data: bytes) -> bool:
-        """For stores without conditional puts, where the database decides among servers and nobody among
-        writers that do not ask them."""
+    def _write_after_check(self, key: str, data: bytes) -> bool:
+        """For stores without conditional puts.
+
+        Among servers the database has already decided; writers that bypass the catalog may be overwritten.
+        """
         if self.size_of(key) is not None:
             return False
         self.write(key, data)
         return True
 
-    def _pages(self, start: str, **more: str) -> Iterator[Sequence[str]]:
-        """Keys that begin so, up to a thousand at a time."""
+    def _pages(self, start: str, **options: str) -> Iterator[Sequence[str]]:
+        """Keys that start with a prefix, up to a thousand at a time."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._root.bucket, Prefix=start, **more
+            Bucket=self._root.bucket, Prefix=start, **options
         )
         with translated(start):
             for page in pages:
-                yield [found["Key"] for found in page.get("Contents", ())]
+                yield [entry["Key"] for entry in page.get("Contents", ())]
 
     def _remove_all(self, keys: Sequence[str]) -> None:
         if not keys:
             return
         with translated(keys[0]):
-            answer = self._client.delete_objects(
+            response = self._client.delete_objects(
                 Bucket=self._root.bucket,
                 Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
             )
-        if failures := answer.get("Errors"):
+        if failures := response.get("Errors"):
             first = failures[0]
             raise Unavailable(f"{len(failures)} objects were not removed: {first['Key']}: {first['Code']}")
 
@@ -203,7 +205,7 @@ class S3TableFiles:
         return key
 
 
-def _below(root: S3Prefix, name: str) -> str:
+def _key_under(root: S3Prefix, name: str) -> str:
     return f"{root.prefix}/{name}" if root.prefix else name
 
 

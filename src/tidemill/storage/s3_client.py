@@ -1,4 +1,4 @@
-"""boto3, brought in only where an object store is used, and its errors in our words."""
+"""Opens boto3 clients and translates their errors; boto3 is imported only if an object store is used."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CONNECTIONS: Final = 32
 
 
 class Refused(Unavailable):
-    """The store answered, with an error code of its own."""
+    """The object store responded with an error code."""
 
     def __init__(self, what: str, code: str) -> None:
         super().__init__(f"The object store answered {code} for {what}")
-        self.code_of_store = code
+        self.store_code = code
 
 
 def open_client(service: str, environment: ObjectStoreEnvironment) -> Any:
-    """A client of `s3` or `sts`; what the arguments leave open comes from the standard AWS environment."""
+    """A client for `s3` or `sts`; other settings come from the standard AWS environment."""
     try:
         boto3 = importlib.import_module("boto3")
         config = importlib.import_module("botocore.config").Config
@@ -43,7 +43,7 @@ def open_client(service: str, environment: ObjectStoreEnvironment) -> Any:
             read_timeout=READ_SECONDS,
             retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
             max_pool_connections=CONNECTIONS,
-            # Not every compatible store knows the newer checksums.
+            # Not every compatible store supports the newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),
@@ -52,7 +52,7 @@ def open_client(service: str, environment: ObjectStoreEnvironment) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turns boto3's errors into FileNotFoundError and Unavailable; of the answer only its code is shown."""
+    """Raises FileNotFoundError and Unavailable for boto3's errors; messages show only the error code."""
     exceptions = importlib.import_module("botocore.exceptions")
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a request to S3 is about, read from its URI, and whether that lies in a table."""
+"""Parses the URI of an S3 request and checks that it stays within a table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidemill.catalog.signing_ports import SignRequest
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
 from tidemill.storage.s3 import SCHEME, S3Prefix
 
-AMAZON: Final = re.compile(
+AMAZON_HOST: Final = re.compile(
     r"s3(?:\.dualstack)?(?:[.-][a-z]{2}(?:-[a-z]+){1,3}-[0-9])?\.amazonaws\.com(?:\.cn)?"
 )
-ALIASES: Final = re.compile(r"s3[an]?://")
+SCHEME_ALIASES: Final = re.compile(r"s3[an]?://")
 UNRESERVED: Final = "-_.~"
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 OBJECT_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-# Parts of uploads; everything else about an object (its ACL, tags, versions) is not for clients of tables.
+# For multipart uploads. Other aspects of an object (its ACL, tags, versions) are not for clients of tables.
 OBJECT_PARAMETERS: Final = frozenset(
     {"partNumber", "uploadId", "uploads", "x-id", "max-parts", "part-number-marker"}
 )
@@ -42,7 +42,7 @@ COPY_SOURCE: Final = "x-amz-copy-source"
 
 
 class OutsideTable(TidemillError):
-    """A request is for objects that do not belong to the table."""
+    """A request for objects that do not belong to the table."""
 
     code = ErrorCode.PERMISSION_DENIED
 
@@ -52,7 +52,7 @@ class OutsideTable(TidemillError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A request's URI in parts: `path_start` precedes the key, and an empty key means the bucket itself."""
+    """A parsed request URI; `path_start` precedes the key, and an empty key means the bucket itself."""
 
     scheme: str
     host: str
@@ -62,34 +62,34 @@ class Target:
 
 
 def read_target(uri: str, bucket: str, endpoint: str | None) -> Target:
-    """Raises InvalidInput for a URI that is not one of the bucket, path-style or virtual-hosted."""
+    """Parses a path-style or virtual-hosted URI. Raises InvalidInput if it is not in the bucket."""
     try:
         parts = urlsplit(uri)
-        is_odd = bool(parts.fragment or parts.username or parts.password or CONTROL.search(uri))
+        is_invalid = bool(parts.fragment or parts.username or parts.password or CONTROL.search(uri))
     except ValueError as error:
         raise InvalidInput("uri", f"{uri!r:.200} is not a URI") from error
-    if is_odd or not uri.isascii() or parts.scheme not in {"http", "https"}:
+    if is_invalid or not uri.isascii() or parts.scheme not in {"http", "https"}:
         raise InvalidInput("uri", f"{uri!r:.200} is not a plain URI of http or https")
     path = _decoded(parts.path.removeprefix("/"))
     host = parts.netloc.lower()
     query = _query(parts.query)
     if host.startswith(f"{bucket}.") and _is_store(host.removeprefix(f"{bucket}."), parts.scheme, endpoint):
         return Target(parts.scheme, host, "/", path, query)
-    named, _, key = path.partition("/")
-    if named != bucket or not _is_store(host, parts.scheme, endpoint):
+    first_segment, _, key = path.partition("/")
+    if first_segment != bucket or not _is_store(host, parts.scheme, endpoint):
         raise InvalidInput("uri", f"{uri!r:.200} is not in the bucket {bucket} of this warehouse")
     return Target(parts.scheme, host, f"/{bucket}/", key, query)
 
 
 def url_of(target: Target) -> str:
-    """The URI in the one spelling that S3 computes signatures of."""
+    """The URI in the canonical form over which S3 computes signatures."""
     path = target.path_start + quote(target.key, safe=f"/{UNRESERVED}")
     pairs = [f"{quote(key, safe=UNRESERVED)}={quote(value, safe=UNRESERVED)}" for key, value in target.query]
     return f"{target.scheme}://{target.host}{path}" + (f"?{'&'.join(sorted(pairs))}" if pairs else "")
 
 
 def check_target(root: S3Prefix, location: str, request: SignRequest, target: Target) -> None:
-    """Raises OutsideTable, or InvalidInput for operations that nobody needs for a table."""
+    """Raises OutsideTable, or InvalidInput for operations that table clients do not need."""
     table_key = _table_key(root, location)
     query = dict(target.query)
     if target.key:
@@ -118,7 +118,7 @@ def _check_object(request: SignRequest, query: dict[str, str]) -> None:
 
 def _table_key(root: S3Prefix, location: str) -> str:
     start = f"{SCHEME}{root.bucket}/"
-    plain = ALIASES.sub(SCHEME, location, count=1).rstrip("/")
+    plain = SCHEME_ALIASES.sub(SCHEME, location, count=1).rstrip("/")
     if not plain.startswith(start):
         raise InvalidInput("location", f"{location} is not in the bucket {root.bucket}")
     key = plain.removeprefix(start)
@@ -132,27 +132,27 @@ def _check_inside(table_key: str, key: str, location: str) -> None:
 
 
 def _check_listing(table_key: str, prefix: str, location: str) -> None:
-    """Without a slash at its end, a prefix would list what merely begins like the table's directory."""
+    """The prefix must include the slash after the table's key, or it would also match sibling directories."""
     if not prefix.startswith(f"{table_key}/") or any(part in {".", ".."} for part in prefix.split("/")):
         raise OutsideTable(f"The prefix {prefix!r}", location)
 
 
 def _deleted_keys(body: str | None) -> Sequence[str]:
-    """The keys of a DeleteObjects body; nothing may be in it that is read differently elsewhere."""
+    """The keys in a DeleteObjects body; rejects anything that another XML parser might read differently."""
     if not body or "<!" in body:
-        raise InvalidInput("body", "is missing: the removal of objects is signed by what it removes")
+        raise InvalidInput("body", "is missing: deleting objects is signed by the keys it deletes")
     try:
         root = ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
         raise InvalidInput("body", f"is not XML ({error})") from error
     objects = [child for child in root if _tag(child) == "Object"]
-    fields = [[_tag(field) for field in found] for found in objects]
+    fields = [[_tag(field) for field in entry] for entry in objects]
     known = {"Object", "Quiet"}
     if _tag(root) != "Delete" or any(_tag(child) not in known for child in root) or not objects:
         raise InvalidInput("body", "has to be a Delete with objects")
     if any(names != ["Key"] for names in fields):
         raise InvalidInput("body", "has to name each object by its key alone")
-    return [found[0].text or "" for found in objects]
+    return [entry[0].text or "" for entry in objects]
 
 
 def _tag(element: ElementTree.Element) -> str:
@@ -165,7 +165,7 @@ def _values(request: SignRequest, header: str) -> list[str]:
 
 def _is_store(host: str, scheme: str, endpoint: str | None) -> bool:
     if endpoint is None:
-        return scheme == "https" and AMAZON.fullmatch(host) is not None
+        return scheme == "https" and AMAZON_HOST.fullmatch(host) is not None
     parts = urlsplit(endpoint)
     return (scheme, host) == (parts.scheme, parts.netloc.lower())
 
@@ -176,15 +176,15 @@ def _query(raw: str) -> tuple[tuple[str, str], ...]:
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidInput("uri", "has a query that is not percent-encoded UTF-8") from error
     if len({key for key, _ in pairs}) != len(pairs) or ";" in raw:
-        raise InvalidInput("uri", "has a parameter twice in its query")
+        raise InvalidInput("uri", "has a repeated query parameter")
     return tuple(pairs)
 
 
 def _decoded(text: str) -> str:
     try:
-        found = unquote_to_bytes(text).decode()
+        decoded = unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
         raise InvalidInput("uri", "is not percent-encoded UTF-8") from error
-    if CONTROL.search(found):
+    if CONTROL.search(decoded):
         raise InvalidInput("uri", "has control characters or backslashes")
-    return found
+    return decoded

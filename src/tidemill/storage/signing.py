@@ -1,4 +1,4 @@
-"""Signing requests to S3 with the server's own credentials, for the objects of one table and no others."""
+"""Signs S3 requests with the server's own credentials, restricted to the objects of one table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 PAYLOAD_HASH: Final = re.compile(r"[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 HASH_HEADER: Final = "x-amz-content-sha256"
-# What the signature says anew, and what decides where a request goes.
+# Headers that the signature sets itself, and those that decide where a request goes.
 REPLACED: Final = frozenset(
     {"authorization", "date", "host", "x-amz-date", "x-amz-security-token", HASH_HEADER}
 )
-# Sending these would give away what a session confined to the table could not.
+# These would grant access beyond what a session restricted to the table could.
 REFUSED: Final = re.compile(r"x-amz-(acl|grant-.*|tagging.*|object-lock-.*|bypass-.*|website-.*)")
 SIGNED: Final = frozenset({"content-md5", "content-type"})
 TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 
 
 class Keys(Protocol):
-    """Credentials as botocore has them at one moment."""
+    """A snapshot of botocore credentials."""
 
     access_key: str
     secret_key: str
@@ -36,10 +36,10 @@ class Keys(Protocol):
 
 
 def own_keys() -> Callable[[], Keys]:
-    """The credentials of the standard AWS environment, renewed where they end."""
+    """Credentials from the standard AWS environment, refreshed when they expire."""
     credentials = importlib.import_module("boto3").Session().get_credentials()
     if credentials is None:
-        raise Unavailable("There are no AWS credentials to sign requests with")
+        raise Unavailable("No AWS credentials are available to sign requests")
 
     def current() -> Keys:
         keys: Keys = credentials.get_frozen_credentials()
@@ -49,7 +49,7 @@ def own_keys() -> Callable[[], Keys]:
 
 
 class S3RequestSigner:
-    """Signs what is about objects below a table's location, at the warehouse's endpoint (None: Amazon's)."""
+    """Signs requests for objects below a table's location, at the warehouse's endpoint (None: Amazon's)."""
 
     def __init__(self, root: S3Prefix, endpoint: str | None, keys: Callable[[], Keys]) -> None:
         self._root = root
@@ -63,13 +63,15 @@ class S3RequestSigner:
         headers = _checked_headers(request.headers)
         check_target(self._root, location, request, target)
         signed = self._signed(request, target, headers)
-        kept = {name: values for name, values in headers.items() if name.lower() not in signed}
-        return SignedRequest(url_of(target), {**kept, **{name: (value,) for name, value in signed.items()}})
+        uncovered = {name: values for name, values in headers.items() if name.lower() not in signed}
+        return SignedRequest(
+            url_of(target), {**uncovered, **{name: (value,) for name, value in signed.items()}}
+        )
 
     def _signed(
         self, request: SignRequest, target: Target, headers: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:
-        """The headers that carry the signature and those it covers, in lower case."""
+        """The signature headers and the headers it covers, in lower case."""
         auth, awsrequest = (importlib.import_module(f"botocore.{name}") for name in ("auth", "awsrequest"))
         covered = {
             name.lower(): ",".join(values)
@@ -78,37 +80,41 @@ class S3RequestSigner:
         }
         message = awsrequest.AWSRequest(request.method, url_of(target), headers=covered)
         signer = auth.S3SigV4Auth(self._keys(), "s3", request.region)
-        # The body itself stays with the client; botocore would take its absence for an empty one.
+        # The client keeps the body; botocore would hash an empty one instead.
         payload = _payload_hash(request)
         signer.payload = lambda _: payload
         signer.add_auth(message)
         return {name.lower(): value for name, value in message.headers.items()} | {"host": target.host}
 
 
-def _checked_headers(given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _checked_headers(headers: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
     seen: set[str] = set()
-    for name, values in given.items():
-        if not TOKEN.fullmatch(name) or name.lower() in seen or any(_is_odd(value) for value in values):
-            raise InvalidInput("headers", f"{name!r:.60} is there twice, or is not a header")
+    for name, values in headers.items():
+        if (
+            not TOKEN.fullmatch(name)
+            or name.lower() in seen
+            or any(_has_control_characters(value) for value in values)
+        ):
+            raise InvalidInput("headers", f"{name!r:.60} is repeated or is not a valid header")
         if REFUSED.fullmatch(name.lower()):
             raise InvalidInput("headers", f"{name} is not signed here; leave it out")
         seen.add(name.lower())
-    return {name: values for name, values in given.items() if name.lower() not in REPLACED}
+    return {name: values for name, values in headers.items() if name.lower() not in REPLACED}
 
 
-def _is_odd(value: str) -> bool:
+def _has_control_characters(value: str) -> bool:
     return any(ord(character) < 0x20 or ord(character) == 0x7F for character in value.replace("\t", " "))
 
 
 def _payload_hash(request: SignRequest) -> str:
-    """Of a body that was judged, so that no other can be sent in its place; else what the client says."""
+    """The hash of a checked body, so that no other can be sent instead; otherwise the client's own hash."""
     if request.body is not None:
         return hashlib.sha256(request.body.encode()).hexdigest()
-    given = [
+    hashes = [
         value for name, values in request.headers.items() if name.lower() == HASH_HEADER for value in values
     ]
-    if not given:
+    if not hashes:
         return UNSIGNED
-    if len(given) != 1 or not PAYLOAD_HASH.fullmatch(given[0]):
+    if len(hashes) != 1 or not PAYLOAD_HASH.fullmatch(hashes[0]):
         raise InvalidInput(f"headers.{HASH_HEADER}", f"has to be the hash of the body or {UNSIGNED}")
-    return given[0]
+    return hashes[0]

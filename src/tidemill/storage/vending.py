@@ -1,4 +1,4 @@
-"""Credentials that clients get with a table, so that they can open it."""
+"""Vends credentials to clients so that they can open a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tidemill.catalog.model.callers import StorageAccess
 from tidemill.storage.s3_client import translated
 
 LIFETIME: Final = timedelta(hours=1)
-FRESH_ENOUGH: Final = timedelta(minutes=20)
-"""What is left of handed-out credentials at least; clients ask again shortly before they end."""
-MOST_SESSIONS: Final = 10_000
+MIN_REMAINING: Final = timedelta(minutes=20)
+"""Minimum remaining lifetime of vended credentials; clients refresh them shortly before they expire."""
+MAX_SESSIONS: Final = 10_000
 SESSION_NAME: Final = "tidemill"
 PARTITIONS: Final = frozenset({"aws", "aws-cn", "aws-us-gov"})
 READ_ACTIONS: Final = ("s3:GetObject",)
@@ -31,18 +31,18 @@ OBJECT_ACTIONS: Final = (
 
 class CredentialVendor(Protocol):
     def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
-        """Storage options that open the objects below the key."""
+        """Storage options that grant access to the objects below the key."""
 
 
 class NoCredentials:
-    """Clients bring their own."""
+    """Vends nothing: clients bring their own credentials."""
 
     def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
         return {}
 
 
 class StaticCredentials:
-    """The same keys for everyone; what they reach is decided where they were made."""
+    """The same keys for every client; their permissions are configured in the object store."""
 
     def __init__(self, access_key_id: str, secret_access_key: str) -> None:
         self._options = {
@@ -61,7 +61,7 @@ class _Session:
 
 
 class AssumedRole:
-    """A session of a role for each table, confined to the table's objects."""
+    """A role session per table, restricted to the table's objects; sessions are cached until they get old."""
 
     def __init__(
         self, role_arn: str, sts: Any, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -73,48 +73,48 @@ class AssumedRole:
         self._sessions: dict[str, _Session] = {}
 
     def credentials(self, bucket: str, key: str, access: StorageAccess) -> Mapping[str, str]:
-        place = f"{access.value}:{bucket}/{key}"
-        if (session := self._find(place)) is None:
+        cache_key = f"{access.value}:{bucket}/{key}"
+        if (session := self._find(cache_key)) is None:
             session = self._open(bucket, key, access)
-            self._keep(place, session)
+            self._remember(cache_key, session)
         return session.options
 
-    def _find(self, place: str) -> _Session | None:
+    def _find(self, cache_key: str) -> _Session | None:
         with self._lock:
-            session = self._sessions.get(place)
+            session = self._sessions.get(cache_key)
         return session if session is not None and self._is_fresh(session) else None
 
-    def _keep(self, place: str, session: _Session) -> None:
+    def _remember(self, cache_key: str, session: _Session) -> None:
         with self._lock:
-            if len(self._sessions) >= MOST_SESSIONS:
+            if len(self._sessions) >= MAX_SESSIONS:
                 self._sessions.clear()
-            self._sessions[place] = session
+            self._sessions[cache_key] = session
 
     def _is_fresh(self, session: _Session) -> bool:
-        return session.expires_at - self._now() > FRESH_ENOUGH
+        return session.expires_at - self._now() > MIN_REMAINING
 
     def _open(self, bucket: str, key: str, access: StorageAccess) -> _Session:
         with translated(f"a session of the role {self._role_arn}"):
-            answer = self._sts.assume_role(
+            credentials = self._sts.assume_role(
                 RoleArn=self._role_arn,
                 RoleSessionName=SESSION_NAME,
                 DurationSeconds=int(LIFETIME.total_seconds()),
                 Policy=json.dumps(table_policy(_partition(self._role_arn), bucket, key, access)),
             )["Credentials"]
-        expires_at: datetime = answer["Expiration"]
+        expires_at: datetime = credentials["Expiration"]
         options = {
-            "aws_access_key_id": answer["AccessKeyId"],
-            "aws_secret_access_key": answer["SecretAccessKey"],
-            "aws_session_token": answer["SessionToken"],
+            "aws_access_key_id": credentials["AccessKeyId"],
+            "aws_secret_access_key": credentials["SecretAccessKey"],
+            "aws_session_token": credentials["SessionToken"],
             "expires_at_millis": str(int(expires_at.timestamp() * 1000)),
         }
         return _Session(options, expires_at)
 
 
 def table_policy(partition: str, bucket: str, key: str, access: StorageAccess) -> Mapping[str, Any]:
-    """An IAM policy for the objects below a key and nothing beside them."""
+    """An IAM policy for the objects below a key and nothing else."""
     actions = OBJECT_ACTIONS if access is StorageAccess.WRITE else READ_ACTIONS
-    bucket_arn, pattern = f"arn:{partition}:s3:::{bucket}", _literal(key)
+    bucket_arn, pattern = f"arn:{partition}:s3:::{bucket}", _escaped(key)
     return {
         "Version": "2012-10-17",
         "Statement": [
@@ -130,12 +130,12 @@ def table_policy(partition: str, bucket: str, key: str, access: StorageAccess) -
     }
 
 
-def _literal(key: str) -> str:
-    """IAM takes some characters for patterns unless they are written as `${*}`."""
-    return re.sub(r"[*?$]", lambda found: f"${{{found.group()}}}", key)
+def _escaped(key: str) -> str:
+    """Escapes characters that IAM treats as wildcards, such as `*`, as `${*}`."""
+    return re.sub(r"[*?$]", lambda match: f"${{{match.group()}}}", key)
 
 
 def _partition(role_arn: str) -> str:
-    """Compatible stores have role names of their own making, but know Amazon's for buckets."""
-    named = role_arn.split(":")[1:2]
-    return named[0] if named and named[0] in PARTITIONS else "aws"
+    """The partition of a role's ARN; compatible stores name roles freely but accept Amazon's bucket ARNs."""
+    partition = role_arn.split(":")[1:2]
+    return partition[0] if partition and partition[0] in PARTITIONS else "aws"

@@ -1,4 +1,4 @@
-"""What the server asks of the place where tables lie, whatever it is."""
+"""What the server needs from a warehouse, whether local or in an object store."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from tidemill.catalog.ports import TableFiles
 
 class Warehouse(TableFiles, Protocol):
     def check_writable(self) -> None:
-        """Raises Unavailable when the warehouse cannot be written to."""
+        """Raises Unavailable if the warehouse is not writable."""

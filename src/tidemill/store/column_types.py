@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL, and the database's clock."""
+"""Column types that behave the same on SQLite and PostgreSQL, and the database clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BIGINT: Final = 2**63 - 1
 
 
 class MillisecondTime(TypeDecorator[datetime]):
-    """A moment as milliseconds since 1970; what is finer is cut off."""
+    """A time stored as milliseconds since 1970; finer digits are truncated."""
 
     impl = BigInteger
     cache_ok = True
@@ -30,9 +30,9 @@ class MillisecondTime(TypeDecorator[datetime]):
 
 
 class RowId(TypeDecorator[int]):
-    """An unsigned id of a row in a signed column: what is above the largest signed number becomes negative.
+    """An unsigned row id in a signed column: ids above the largest signed number are stored as negative.
 
-    Such ids sort before all others; rows are numbered from 0 on, so that none that large is met in practice.
+    Those ids sort before all others. Rows are numbered from 0, so ids that large do not occur in practice.
     """
 
     impl = BigInteger
@@ -46,7 +46,7 @@ class RowId(TypeDecorator[int]):
 
 
 class JsonText(TypeDecorator[Any]):
-    """A JSON value kept as text; None is SQL NULL."""
+    """A JSON value stored as text; None is SQL NULL."""
 
     impl = Text
     cache_ok = True
@@ -59,7 +59,7 @@ class JsonText(TypeDecorator[Any]):
 
 
 class DatabaseTime(ColumnElement[int]):
-    """The moment the statement reads the database's clock, in milliseconds since 1970."""
+    """The database clock at the moment the statement reads it, in milliseconds since 1970."""
 
     inherit_cache = True
     type = BigInteger()
@@ -72,7 +72,7 @@ def _sqlite_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -
 
 @compiles(DatabaseTime, "postgresql")
 def _postgresql_time(element: DatabaseTime, compiler: SQLCompiler, **options: Any) -> str:
-    # Not now(): a transaction that waited for a lock must not judge leases by its start.
+    # Not now(), which is when the transaction began: after waiting for a lock it would be outdated.
     return "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)"
 
 

@@ -1,4 +1,4 @@
-"""Coverage as rows: the bitmap in its portable form."""
+"""Coverage as rows; bitmaps are stored in their portable serialization."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SqlCoverageRepository:
         return [_coverage(row) for row in self._connection.execute(query)]
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
-        for other in self._locked_others(subject_id, digest):
+        for other in self._lock_others(subject_id, digest):
             if not other.held.isdisjoint(rows):
-                left = replace(other, rows=other.rows - rows, outdated=other.outdated - rows)
-                self._update(subject_id, left)
+                remaining = replace(other, rows=other.rows - rows, outdated=other.outdated - rows)
+                self._update(subject_id, remaining)
 
     def put(self, subject_id: UUID, coverage: Coverage) -> None:
         if coverage.revision == 0:
@@ -42,12 +42,12 @@ class SqlCoverageRepository:
             self._update(subject_id, coverage)
 
     def check_revision(self, subject_id: UUID, coverage: Coverage) -> None:
-        """Raises ConcurrentModification when putting it would."""
+        """Raises ConcurrentModification if `put` would."""
         query = select(stored.c.revision).where(
             stored.c.subject_id == subject_id, stored.c.digest == coverage.digest
         )
         if (self._connection.scalar(query) or 0) != coverage.revision:
-            raise _changed(subject_id, coverage)
+            raise _conflict(subject_id, coverage)
 
     def _insert(self, subject_id: UUID, coverage: Coverage) -> None:
         row = {
@@ -55,15 +55,15 @@ class SqlCoverageRepository:
             "digest": coverage.digest,
             "watermark": coverage.watermark,
             "revision": 1,
-            "row_ids": _packed(coverage.rows),
+            "row_ids": _serialized(coverage.rows),
             "published": coverage.published,
-            "outdated_row_ids": _packed(coverage.outdated),
+            "outdated_row_ids": _serialized(coverage.outdated),
         }
         try:
             with self._connection.begin_nested():
                 self._connection.execute(insert(stored).values(row))
         except IntegrityError as error:
-            raise _changed(subject_id, coverage) from error
+            raise _conflict(subject_id, coverage) from error
 
     def _update(self, subject_id: UUID, coverage: Coverage) -> None:
         changed = self._connection.execute(
@@ -76,16 +76,16 @@ class SqlCoverageRepository:
             .values(
                 watermark=coverage.watermark,
                 revision=coverage.revision + 1,
-                row_ids=_packed(coverage.rows),
+                row_ids=_serialized(coverage.rows),
                 published=coverage.published,
-                outdated_row_ids=_packed(coverage.outdated),
+                outdated_row_ids=_serialized(coverage.outdated),
             )
         )
         if not changed.rowcount:
-            raise _changed(subject_id, coverage)
+            raise _conflict(subject_id, coverage)
 
-    def _locked_others(self, subject_id: UUID, digest: str) -> list[Coverage]:
-        """Locked, and in one order for all: what is read here is still there when it is written."""
+    def _lock_others(self, subject_id: UUID, digest: str) -> list[Coverage]:
+        """Coverage of all other digests, locked in a fixed order until it is updated."""
         query = (
             select(stored)
             .where(stored.c.subject_id == subject_id, stored.c.digest != digest)
@@ -106,13 +106,13 @@ def _coverage(row: Row[Any]) -> Coverage:
     )
 
 
-def _packed(row_ids: BitMap64) -> bytes:
+def _serialized(row_ids: BitMap64) -> bytes:
     packed = row_ids.copy()
     packed.run_optimize()
     return packed.serialize()
 
 
-def _changed(subject_id: UUID, coverage: Coverage) -> ConcurrentModification:
+def _conflict(subject_id: UUID, coverage: Coverage) -> ConcurrentModification:
     return ConcurrentModification(
         f"The coverage of {subject_id} by {coverage.digest} is no longer at revision {coverage.revision}"
     )

@@ -1,12 +1,19 @@
-"""Writes that wait for a version's manifest.
+"""Deferred writes: bookkeeping of a version that is applied once its manifest is in place.
 
-A job that publishes a version also records what the version holds: coverage, its part in the ledger, errors.
-The version counts only once its manifest has its final name, and a writer that does not ask the catalog may
-take that name first. So the transaction that reserves the version's number makes all checks, and takes these
-writes down in the version's row. Whoever sees the manifest in place, the job itself or after a crash the next
-reader, makes them and clears the row in one transaction. If the name is lost, the row goes and they with it.
+A job that publishes a version also records what the version holds: coverage, its part in the ledger, row
+errors. The version counts only once its manifest has its final name, and a writer that bypasses the catalog
+may take that name first. Recording the bookkeeping right away would then claim results that no version
+contains.
 
-Writes are kept as JSON: a list of [method, arguments]. Bitmaps and bytes are in base64.
+So there are two steps:
+
+1. The transaction that reserves the version number runs all checks against a `DeferringTransaction`. Its
+   repositories append these writes to a `DeferredLog`, which is stored in the version's row.
+2. When the manifest is in place, the job (or, after a crash, the next reader) calls `apply_deferred` and
+   clears the row in one transaction. If another writer took the name, the row is deleted together with its
+   log.
+
+The log is JSON: a list of [method, arguments], with bitmaps and bytes in base64.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ Write: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 class DeferredLog:
-    """The writes of one version, in their order."""
+    """The deferred writes of one version, in order."""
 
     def __init__(self) -> None:
         self._writes: list[Write] = []
@@ -74,7 +81,7 @@ class DeferringParts(SqlPartLedger):
             epoch=part.epoch,
             table_id=part.table_id,
             version=part.version,
-            rows=_text(part.rows),
+            rows=_base64(part.rows),
         )
 
 
@@ -90,14 +97,14 @@ class DeferringCoverage(SqlCoverageRepository):
             subject_id=subject_id,
             digest=coverage.digest,
             watermark=coverage.watermark,
-            rows=_text(coverage.rows.serialize()),
+            rows=_base64(coverage.rows.serialize()),
             revision=coverage.revision,
             published=coverage.published,
-            outdated=_text(coverage.outdated.serialize()),
+            outdated=_base64(coverage.outdated.serialize()),
         )
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
-        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_text(rows.serialize()))
+        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_base64(rows.serialize()))
 
 
 class DeferringErrors(SqlRowErrorLedger):
@@ -109,13 +116,13 @@ class DeferringErrors(SqlRowErrorLedger):
         self._log.add(
             "settle_errors",
             subject_id=subject_id,
-            done=None if done is None else _text(done.serialize()),
+            done=None if done is None else _base64(done.serialize()),
             errors=[_error_values(error) for error in errors],
         )
 
 
 class DeferringDerived(SqlDerivedRepository):
-    """Columns; a view is defined when its table is made, which is at once."""
+    """Defers changes to columns only: a view is defined in the transaction that creates its table."""
 
     def __init__(self, connection: Connection, log: DeferredLog) -> None:
         super().__init__(connection)
@@ -132,10 +139,10 @@ class DeferringDerived(SqlDerivedRepository):
 
 
 def apply_deferred(connection: Connection, deferred: bytes) -> None:
-    """A write that meets a change made since the version was reserved is left out.
+    """Applies a version's deferred writes, skipping those that conflict with a later change.
 
-    The change won: of a coverage that was put or forgotten meanwhile nothing is claimed, so that rows are at
-    worst computed again.
+    The later change wins. If coverage was updated or deleted since the version was reserved, nothing is
+    claimed, so at worst the rows are recomputed.
     """
     for method, arguments in orjson.loads(deferred):
         try:
@@ -180,7 +187,7 @@ def _withdraw(connection: Connection, values: Mapping[str, Any]) -> None:
 
 def _settle_errors(connection: Connection, values: Mapping[str, Any]) -> None:
     done = None if values["done"] is None else _bitmap(values["done"])
-    errors = [_error(found) for found in values["errors"]]
+    errors = [_error(error_values) for error_values in values["errors"]]
     SqlRowErrorLedger(connection).settle(UUID(values["subject_id"]), done, errors)
 
 
@@ -225,9 +232,9 @@ def _error_values(error: RowError) -> dict[str, Any]:
         "digest": error.digest,
         "job_id": error.job_id,
         "row_id": failure.row_id,
-        "exception": _text_of(failure.exception),
-        "message": _text_of(failure.message),
-        "traceback": _text_of(failure.traceback),
+        "exception": _without_surrogates(failure.exception),
+        "message": _without_surrogates(failure.message),
+        "traceback": _without_surrogates(failure.traceback),
         "attempts": failure.attempts,
         "is_skipped": error.is_skipped,
     }
@@ -242,12 +249,12 @@ def _error(values: Mapping[str, Any]) -> RowError:
     )
 
 
-def _text_of(raised: str) -> str:
-    """JSON holds no lone surrogates, which a function may raise."""
-    return raised.encode("utf-8", "replace").decode()
+def _without_surrogates(text: str) -> str:
+    """Replaces lone surrogates, which JSON cannot represent but an exception message may contain."""
+    return text.encode("utf-8", "replace").decode()
 
 
-def _text(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 

@@ -31,7 +31,7 @@ class SqlDerivedRepository:
 
     def add_column(self, column: ComputedColumn) -> None:
         row = {"column_id": column.column_id, "table_id": column.table_id, **_column_values(column)}
-        self._insert(computed_columns, row, column.table_id, f"Column '{column.name}' has a function already")
+        self._insert(computed_columns, row, column.table_id, f"Column '{column.name}' already has a function")
 
     def find_column(self, table_id: UUID, name: str) -> ComputedColumn | None:
         return next((column for column in self.list_columns(table_id) if name in column.names), None)
@@ -73,7 +73,7 @@ class SqlDerivedRepository:
 
     def add_view(self, view: MaterializedView) -> None:
         values, sources = view_values(view), source_values(view)
-        self._insert(materialized_views, values, view.view_id, f"View {view.view_id} is defined already")
+        self._insert(materialized_views, values, view.view_id, f"View {view.view_id} is already defined")
         if sources:
             self._connection.execute(insert(view_sources), sources)
 
@@ -90,8 +90,8 @@ class SqlDerivedRepository:
     def list_auto_views(self) -> Sequence[MaterializedView]:
         return self._views(materialized_views.c.has_auto_refresh)
 
-    def _views(self, wanted: ColumnElement[bool]) -> list[MaterializedView]:
-        """By id. One statement reads views and sources: others may change them between two."""
+    def _views(self, condition: ColumnElement[bool]) -> list[MaterializedView]:
+        """Views ordered by id, read together with their sources in one statement for consistency."""
         query = (
             select(
                 materialized_views,
@@ -100,7 +100,7 @@ class SqlDerivedRepository:
                 view_sources.c.source_columns,
             )
             .outerjoin(view_sources, materialized_views.c.view_id == view_sources.c.view_id)
-            .where(wanted)
+            .where(condition)
             .order_by(materialized_views.c.view_id, view_sources.c.place)
         )
         grouped = groupby(self._connection.execute(query), lambda row: row.view_id)
@@ -119,7 +119,7 @@ class SqlDerivedRepository:
                 self._connection.execute(insert(target).values(row))
         except IntegrityError as error:
             if is_foreign_key_violation(error):
-                # A dropped table has no name any more.
+                # A dropped table no longer has a name.
                 raise TableNotFound(TableIdent(NamespacePath(), str(table_id))) from error
             raise ConcurrentModification(conflict) from error
 

@@ -1,4 +1,4 @@
-"""Turns what the database drivers raise into our own errors."""
+"""Translates errors of the database drivers into Tidemill errors."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from tidemill.errors import CommitStateUnknown, Deadlock, InvalidInput, Unavailable
 
-# PostgreSQL's SQLSTATE and SQLite's result code for the same thing.
+# PostgreSQL's SQLSTATE and SQLite's result code.
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
-# SQLite raises one class for "busy" and for "no such column"; the latter is our own mistake.
-MISTAKES: Final = frozenset({"SQLITE_ERROR"})
+# SQLite raises the same class for "busy" and for "no such column"; the latter is a bug in our SQL.
+PROGRAMMING_ERRORS: Final = frozenset({"SQLITE_ERROR"})
 BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-# PostgreSQL's deadlock_detected and serialization_failure: the transaction never happened.
+# PostgreSQL's deadlock_detected and serialization_failure: the transaction was rolled back.
 DEADLOCKS: Final = frozenset({"40P01", "40001"})
-UNREADABLE_FILE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
+UNREADABLE_FILES: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """An answer that never came is Unavailable, a value no column can hold is InvalidInput."""
+    """Raises Unavailable without a response, Deadlock, and InvalidInput for values no column can hold."""
     try:
         yield
     except PoolTimeout as error:
@@ -43,13 +43,13 @@ def translated() -> Iterator[None]:
         if not _is_outage(error):
             raise
         if _code(error) in DEADLOCKS:
-            raise Deadlock(f"The catalog database undid the transaction: {_reason(error)}") from error
+            raise Deadlock(f"The catalog database rolled back the transaction: {_reason(error)}") from error
         raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
 
 
 @contextmanager
 def committing() -> Iterator[None]:
-    """Around COMMIT of what may have written: an answer that never came is CommitStateUnknown."""
+    """Wraps the COMMIT of a writing transaction: raises CommitStateUnknown if its outcome is unknown."""
     try:
         yield
     except DBAPIError as error:
@@ -60,37 +60,38 @@ def committing() -> Iterator[None]:
         ) from error
 
 
-def refusable(connection: Connection) -> AbstractContextManager[object]:
-    """A statement that may break a constraint: the transaction stays usable when it does.
+def savepoint(connection: Connection) -> AbstractContextManager[object]:
+    """Keeps the transaction usable when a statement inside violates a constraint.
 
-    SQLite takes back a refused statement alone; PostgreSQL the transaction, unless there is a savepoint.
+    PostgreSQL aborts the whole transaction unless there is a savepoint. SQLite only undoes the failed
+    statement, so there no savepoint is made.
     """
     return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
 
 
-def as_database_error(error: Exception, dialect: Dialect, *, is_lost: bool = False) -> BaseException:
-    """What SQLAlchemy would have raised, had the statement gone through it."""
+def as_database_error(error: Exception, dialect: Dialect, *, is_disconnect: bool = False) -> BaseException:
+    """The exception that SQLAlchemy would have raised for this driver error."""
     return DBAPIError.instance(
-        None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_lost, dialect=dialect
+        None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=is_disconnect, dialect=dialect
     )
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process is writing; extended codes have the plain one in their last byte."""
+    """Whether another process is writing. The last byte of an extended code is the primary code."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY_CODES
 
 
 def is_foreign_key_violation(error: IntegrityError) -> bool:
-    """Whether a row is missing that has to be there, or still there because others need it."""
+    """Whether a referenced row is missing, or a row cannot be deleted because others reference it."""
     return _code(error) in FOREIGN_KEY_VIOLATIONS
 
 
 def _may_have_committed(error: DBAPIError) -> bool:
-    """Whether COMMIT failed without the certainty that nothing was written.
+    """Whether a failed COMMIT may have taken effect nevertheless.
 
-    PostgreSQL refuses over a connection that stays open; one that was lost, even with a last word such as
-    57P01 (terminated by an administrator), may have been lost after the commit. In SQLite the transaction is
-    still open after SQLITE_BUSY and is rolled back; after an I/O error the log may hold it or not.
+    When PostgreSQL rejects a commit, the connection stays open. A connection that was lost, even with a final
+    error such as 57P01 (terminated by an administrator), may have been lost after the commit. In SQLite the
+    transaction is still open after SQLITE_BUSY and is rolled back; after an I/O error the log may contain it.
     """
     if isinstance(error.orig, sqlite3.Error):
         return _is_outage(error) and not is_busy(error.orig)
@@ -101,8 +102,8 @@ def _is_outage(error: DBAPIError) -> bool:
     if error.connection_invalidated or isinstance(error, InterfaceError):
         return True
     if isinstance(error, OperationalError):
-        return _code(error) not in MISTAKES
-    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILE
+        return _code(error) not in PROGRAMMING_ERRORS
+    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILES
 
 
 def _code(error: DBAPIError) -> str | None:

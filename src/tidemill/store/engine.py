@@ -1,4 +1,9 @@
-"""Opens the catalog database: SQLite for one machine, PostgreSQL for several."""
+"""Opens the catalog database: SQLite for one machine, PostgreSQL for several.
+
+`SqlStore` hides three setups. PostgreSQL uses SQLAlchemy's connection pool for reading and writing. A SQLite
+file has one writer connection per process and a pool of read-only connections (see `tidemill.store.sqlite`).
+SQLite in memory has a single connection, which readers and writers share under the write lock.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from tidemill.store.unit_of_work import SqlTransaction
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
 BUSY_DELAY: Final = timedelta(microseconds=200)
 STATEMENT_TIMEOUT: Final = timedelta(seconds=10)
-# Frees the locks of a process that was killed or stopped inside a transaction.
+# Releases the locks of a process that was killed or suspended inside a transaction.
 IDLE_TRANSACTION_TIMEOUT: Final = timedelta(seconds=30)
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 WAL_RETRY_DELAY: Final = timedelta(milliseconds=20)
@@ -49,30 +54,30 @@ class SqlStore:
 
     @property
     def is_local(self) -> bool:
-        """Whether reading waits for nothing but this machine's disk."""
+        """Whether reads only wait for the local disk."""
         return self._readers is not None
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes can open it; a database in memory is one process's own."""
+        """Whether other processes can open the database; one in memory belongs to a single process."""
         return self._write_lock is None or self._readers is not None
 
     def transaction(self) -> AbstractContextManager[SqlTransaction]:
-        """Commits on leaving, rolls back on an exception.
+        """Commits on exit, rolls back on an exception.
 
-        Raises Unavailable when nothing was committed, CommitStateUnknown when nobody knows.
+        Raises Unavailable if nothing was committed, CommitStateUnknown if the outcome is unknown.
         """
         if self._writer is not None:
             return self._writer.transaction()
         may_block()
-        return self._reading_and_writing()
+        return self._read_write()
 
     def reading(self) -> AbstractContextManager[SqlTransaction]:
-        """Every statement sees all that was committed before it, waits for no writer, and cannot write."""
+        """Read-only: each statement sees everything committed before it and waits for no writer."""
         return self._read_only() if self._readers is None else self._readers.reader()
 
     def ping(self) -> None:
-        """Raises Unavailable when the database does not answer."""
+        """Raises Unavailable if the database does not respond."""
         with self._connection() as connection:
             connection.exec_driver_sql("SELECT 1")
 
@@ -84,7 +89,7 @@ class SqlStore:
         self._engine.dispose()
 
     @contextmanager
-    def _reading_and_writing(self) -> Iterator[SqlTransaction]:
+    def _read_write(self) -> Iterator[SqlTransaction]:
         with self._connection() as connection:
             yield SqlTransaction(connection)
             with committing():
@@ -93,14 +98,14 @@ class SqlStore:
     @contextmanager
     def _read_only(self) -> Iterator[SqlTransaction]:
         may_block()
-        with self._connection(_READ_ONLY) as connection, _only_reading(connection):
+        with self._connection(_READ_ONLY) as connection, _query_only(connection):
             yield SqlTransaction(connection)
 
     @contextmanager
     def _connection(self, options: Mapping[str, Any] = _NO_OPTIONS) -> Iterator[Connection]:
-        held = nullcontext() if self._write_lock is None else self._write_lock.held()
+        lock = nullcontext() if self._write_lock is None else self._write_lock.held()
         with (
-            held,
+            lock,
             translated(),
             self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
@@ -109,8 +114,8 @@ class SqlStore:
 
 
 @contextmanager
-def _only_reading(connection: Connection) -> Iterator[None]:
-    """PostgreSQL was told when the transaction began; a database in memory has one connection for all."""
+def _query_only(connection: Connection) -> Iterator[None]:
+    """Makes the one connection of an in-memory database read-only; PostgreSQL already knows from BEGIN."""
     if connection.dialect.name != "sqlite":
         yield
         return
@@ -122,19 +127,19 @@ def _only_reading(connection: Connection) -> Iterator[None]:
 
 
 def open_store(url: str) -> SqlStore:
-    """The store at `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…`, its schema up to date."""
-    parsed = _parsed(url)
-    engine, write_lock = _engine(parsed)
+    """Opens `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…` and migrates its schema."""
+    parsed_url = _parse_url(url)
+    engine, write_lock = _engine(parsed_url)
     try:
         with translated(), engine.begin() as connection:
             migrate(connection)
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, write_lock, _readers(parsed))
+    return SqlStore(engine, write_lock, _readers(parsed_url))
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         return make_url(url)
     except ArgumentError as error:
@@ -146,7 +151,7 @@ def _engine(url: URL) -> tuple[Engine, WriteLock | None]:
         return _sqlite_engine(url), WriteLock(BUSY_TIMEOUT)
     if url.drivername in POSTGRESQL_DRIVERS:
         return _postgresql_engine(url), None
-    raise InvalidInput("database", f"'{url.drivername}' is not served; use sqlite:///… or postgresql://…")
+    raise InvalidInput("database", f"'{url.drivername}' is not supported; use sqlite:///… or postgresql://…")
 
 
 def _readers(url: URL) -> SqliteReaders | None:
@@ -156,7 +161,7 @@ def _readers(url: URL) -> SqliteReaders | None:
 
 
 def _postgresql_engine(url: URL) -> Engine:
-    limits = {
+    session_settings = {
         "statement_timeout": in_milliseconds(STATEMENT_TIMEOUT),
         "idle_in_transaction_session_timeout": in_milliseconds(IDLE_TRANSACTION_TIMEOUT),
     }
@@ -164,7 +169,7 @@ def _postgresql_engine(url: URL) -> Engine:
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
         connect_args={
-            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+            "options": " ".join(f"-c {name}={value}" for name, value in session_settings.items()),
             "connect_timeout": int(CONNECT_TIMEOUT.total_seconds()),
         },
         pool_pre_ping=True,
@@ -185,27 +190,27 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-    # Python's driver would open transactions by itself, and only before writes.
+    # Otherwise Python's driver opens transactions implicitly, and only before writes.
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {in_milliseconds(BUSY_TIMEOUT)}")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = NORMAL")
     switch_to_wal(connection)
-    # From here on a transaction waits where it begins, and nowhere else.
+    # From here on a transaction waits only in _begin_sqlite.
     connection.execute("PRAGMA busy_timeout = 0")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Waits for writers of other processes by itself: SQLite would sleep for longer and longer."""
+    """Polls until other processes have finished writing: SQLite's own wait sleeps ever longer."""
     if getattr(connection.connection, "in_transaction", False):
         return
     cursor = connection.connection.cursor()
-    give_up_at = time.monotonic() + BUSY_TIMEOUT.total_seconds()
+    deadline = time.monotonic() + BUSY_TIMEOUT.total_seconds()
     while True:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            if not is_busy(error) or time.monotonic() > give_up_at:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise as_database_error(error, connection.dialect) from error
             time.sleep(BUSY_DELAY.total_seconds())
         else:
@@ -213,13 +218,13 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def switch_to_wal(connection: sqlite3.Connection) -> None:
-    give_up_at = time.monotonic() + BUSY_TIMEOUT.total_seconds()
+    deadline = time.monotonic() + BUSY_TIMEOUT.total_seconds()
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
-            # The busy timeout does not hold for this switch, which processes that start together all try.
-            if time.monotonic() > give_up_at:
+            # The busy timeout does not apply to this switch, which processes starting together all attempt.
+            if time.monotonic() > deadline:
                 raise
             time.sleep(WAL_RETRY_DELAY.total_seconds())
         else:

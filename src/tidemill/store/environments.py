@@ -1,4 +1,4 @@
-"""Environments under their names, as rows."""
+"""Named environments as rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class SqlEnvironmentRepository:
 
     def put(self, name: str, environment: Environment) -> None:
         values = {"packages": list(environment.packages), "variables": dict(environment.variables)}
-        if self._replace(name, values):
+        if self._update(name, values):
             return
         try:
             with self._connection.begin_nested():
                 self._connection.execute(insert(environments).values(name=name, **values))
         except IntegrityError:
-            # Somebody else gave the name its first environment meanwhile.
-            self._replace(name, values)
+            # Another transaction inserted the name in the meantime.
+            self._update(name, values)
 
     def find(self, name: str) -> Environment | None:
         query = select(environments).where(environments.c.name == name)
@@ -40,7 +40,7 @@ class SqlEnvironmentRepository:
         removed = self._connection.execute(delete(environments).where(environments.c.name == name))
         return bool(removed.rowcount)
 
-    def _replace(self, name: str, values: Mapping[str, Any]) -> bool:
+    def _update(self, name: str, values: Mapping[str, Any]) -> bool:
         changed = self._connection.execute(
             update(environments).where(environments.c.name == name).values(values)
         )

@@ -1,4 +1,4 @@
-"""What happened to jobs, as rows."""
+"""Job events as rows."""
 
 from __future__ import annotations
 

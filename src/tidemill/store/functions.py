@@ -1,4 +1,4 @@
-"""Functions as rows, each in its envelope."""
+"""Registered functions as rows, each serialized in its envelope."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SqlFunctionRepository:
         self._connection = connection
 
     def add(self, function: Function, registered_by: str) -> None:
-        known = self._find_envelope(function.digest)
-        if known is not None:
-            self._list_again(function.digest)
-            self._limit(decode_envelope(known, "function"), function.timeout_seconds)
+        registered_envelope = self._find_envelope(function.digest)
+        if registered_envelope is not None:
+            self._undrop(function.digest)
+            self._set_timeout(decode_envelope(registered_envelope, "function"), function.timeout_seconds)
             return
         latest = select(func.coalesce(func.max(functions.c.version), 0)).where(
             functions.c.name == function.name
@@ -40,7 +40,7 @@ class SqlFunctionRepository:
             with self._connection.begin_nested():
                 self._connection.execute(insert(functions).values(row))
         except IntegrityError as error:
-            # The same digest, registered in the meantime, is the same function; another took the version.
+            # A concurrent registration of the same digest is fine; another function took the version.
             if self._find_envelope(function.digest) is None:
                 raise ConcurrentModification(
                     f"Another function '{function.name}' was registered at the same time; try again"
@@ -67,19 +67,19 @@ class SqlFunctionRepository:
             update(functions).where(functions.c.digest == digest).values(dropped_at=DatabaseTime())
         )
 
-    def _list_again(self, digest: str) -> None:
+    def _undrop(self, digest: str) -> None:
         self._connection.execute(
             update(functions)
             .where(functions.c.digest == digest, functions.c.dropped_at.is_not(None))
             .values(dropped_at=None)
         )
 
-    def _limit(self, known: Function, timeout_seconds: float | None) -> None:
-        """How long a call may take is no part of what a function computes: the last word counts."""
-        if known.timeout_seconds != timeout_seconds:
-            envelope = encode_envelope(replace(known, timeout_seconds=timeout_seconds))
+    def _set_timeout(self, function: Function, timeout_seconds: float | None) -> None:
+        """Updates the timeout, which is not part of the digest: the last registration wins."""
+        if function.timeout_seconds != timeout_seconds:
+            envelope = encode_envelope(replace(function, timeout_seconds=timeout_seconds))
             self._connection.execute(
-                update(functions).where(functions.c.digest == known.digest).values(envelope=envelope)
+                update(functions).where(functions.c.digest == function.digest).values(envelope=envelope)
             )
 
     def _find_envelope(self, digest: str) -> bytes | None:

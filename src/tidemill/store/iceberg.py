@@ -1,4 +1,4 @@
-"""Iceberg tables and views as rows beside those that have their names."""
+"""Iceberg tables and views: `tables` holds names and locations, `iceberg_entries` the metadata."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tidemill.catalog.model.tables import Page
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
 from tidemill.store.column_types import MAX_BIGINT
-from tidemill.store.compiled_statements import Prepared
-from tidemill.store.driver_errors import is_foreign_key_violation, refusable
-from tidemill.store.namespace_paths import find_namespace_id, get_namespace_id, place, place_values
+from tidemill.store.compiled_statements import CompiledStatement
+from tidemill.store.driver_errors import is_foreign_key_violation, savepoint
+from tidemill.store.namespace_paths import find_namespace_id, get_namespace_id, level_parameters, namespace_at
 from tidemill.store.schema import iceberg_entries, tables
-from tidemill.store.tables import IS_LANCE, has_overlap, is_place_taken, locations_above
+from tidemill.store.tables import IS_LANCE, has_overlap, is_location_taken, locations_above
 
 HOLDERS: Final = {holder.value: holder for holder in Holder}
 ENTRIES: Final[Select[Any]] = select(
     tables.c.table_id, tables.c.location, iceberg_entries.c.metadata_location, iceberg_entries.c.metadata
 ).join(iceberg_entries, iceberg_entries.c.table_id == tables.c.table_id)
-SWAP: Final = Prepared(
+SWAP: Final = CompiledStatement(
     update(iceberg_entries)
     .where(
         iceberg_entries.c.table_id == bindparam("of_entry", type_=Uuid),
@@ -57,7 +57,7 @@ class SqlIcebergRepository:
         self._connection = connection
 
     def add(self, entry: Entry) -> None:
-        named = {
+        name_row = {
             "table_id": entry.entry_id,
             "namespace_id": get_namespace_id(self._connection, entry.ident.namespace),
             "name": entry.ident.name,
@@ -65,27 +65,27 @@ class SqlIcebergRepository:
             "kind": entry.kind.value,
             "properties": {},
         }
-        state = {
+        state_row = {
             "table_id": entry.entry_id,
             "metadata_location": entry.metadata_location,
             "metadata": entry.metadata,
         }
         try:
-            with refusable(self._connection):
-                self._connection.execute(insert(tables).values(named))
+            with savepoint(self._connection):
+                self._connection.execute(insert(tables).values(name_row))
         except IntegrityError as error:
             if is_foreign_key_violation(error):
                 raise NamespaceNotFound(entry.ident.namespace) from error
-            holder = self._holder_in_the_way(entry.ident, entry.kind)
+            holder = self._blocking_holder(entry.ident, entry.kind)
             raise NameTaken(entry.ident, entry.kind, holder) from error
-        self._connection.execute(insert(iceberg_entries).values(state))
+        self._connection.execute(insert(iceberg_entries).values(state_row))
 
     def find(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
         row = _find_statement(_depth(ident)).first(self._connection, _values(ident, kind))
         return None if row is None else _entry(row, ident, kind)
 
     def lock(self, ident: TableIdent, kind: EntryKind) -> Entry | None:
-        # By the namespace's id: joined to the namespaces, the statement would lock them as well.
+        # Selects by namespace id: a join would lock the namespaces as well.
         query = ENTRIES.where(
             tables.c.namespace_id == find_namespace_id(self._connection, ident.namespace),
             tables.c.name == ident.name,
@@ -96,8 +96,8 @@ class SqlIcebergRepository:
 
     def lock_state(self, entry_id: UUID) -> EntryState | None:
         query = select(iceberg_entries.c.metadata_location, iceberg_entries.c.metadata)
-        named = query.where(iceberg_entries.c.table_id == entry_id).with_for_update()
-        row = self._connection.execute(named).first()
+        matching = query.where(iceberg_entries.c.table_id == entry_id).with_for_update()
+        row = self._connection.execute(matching).first()
         return None if row is None else EntryState(row.metadata_location, row.metadata)
 
     def lock_all(self, entry_ids: Collection[UUID]) -> None:
@@ -106,17 +106,17 @@ class SqlIcebergRepository:
             self._connection.execute(query.order_by(tables.c.table_id).with_for_update())
 
     def exists(self, ident: TableIdent, kind: EntryKind) -> bool:
-        found = _exists_statement(_depth(ident)).first(self._connection, _values(ident, kind))
-        return found is not None
+        row = _exists_statement(_depth(ident)).first(self._connection, _values(ident, kind))
+        return row is not None
 
     def find_holder(self, ident: TableIdent) -> Holder | None:
-        values = {**place_values(ident.namespace), "entry_name": ident.name}
+        values = {**level_parameters(ident.namespace), "entry_name": ident.name}
         row = _holder_statement(_depth(ident)).first(self._connection, values)
         return None if row is None else HOLDERS.get(row.kind, Holder.LANCE)
 
     def list_names(self, path: NamespacePath, kind: EntryKind, page: Page) -> Sequence[str]:
         values = {
-            **place_values(path),
+            **level_parameters(path),
             "entry_kind": kind.value,
             "after": page.after or "",
             "count": MAX_BIGINT if page.limit is None else page.limit,
@@ -127,25 +127,27 @@ class SqlIcebergRepository:
         return [row.name for row in rows]
 
     def swap(self, before: Entry, after: Entry) -> bool:
-        moves = after.location != before.location
-        named = tables.c.table_id == before.entry_id
-        if moves:
-            # Before its state, as removing locks them.
-            self._connection.execute(select(tables.c.table_id).where(named).with_for_update(key_share=True))
+        is_relocated = after.location != before.location
+        is_entry = tables.c.table_id == before.entry_id
+        if is_relocated:
+            # Locks the table row before its metadata, in the same order as a removal does.
+            self._connection.execute(
+                select(tables.c.table_id).where(is_entry).with_for_update(key_share=True)
+            )
         values = {
             "of_entry": before.entry_id,
             "was_at": before.metadata_location,
             "is_at": after.metadata_location,
             "document": after.metadata,
         }
-        is_done = SWAP.change(self._connection, values) > 0
-        if moves and is_done:
-            self._connection.execute(update(tables).where(named).values(location=after.location))
-        return is_done
+        is_swapped = SWAP.execute(self._connection, values) > 0
+        if is_relocated and is_swapped:
+            self._connection.execute(update(tables).where(is_entry).values(location=after.location))
+        return is_swapped
 
     def rename(self, entry: Entry, ident: TableIdent) -> bool:
         target = get_namespace_id(self._connection, ident.namespace)
-        # Under the name that it was found by: another rename may have been first.
+        # Only under the name it was found by: another rename may have come first.
         renamed = (
             update(tables)
             .where(
@@ -156,19 +158,19 @@ class SqlIcebergRepository:
             .values(namespace_id=target, name=ident.name)
         )
         try:
-            with refusable(self._connection):
+            with savepoint(self._connection):
                 return self._connection.execute(renamed).rowcount > 0
         except IntegrityError as error:
             if is_foreign_key_violation(error):
                 raise NamespaceNotFound(ident.namespace) from error
-            holder = self._holder_in_the_way(ident, entry.kind)
+            holder = self._blocking_holder(ident, entry.kind)
             raise RenameTargetTaken(entry.ident, ident, holder) from error
 
     def remove(self, entry_id: UUID) -> None:
         self._connection.execute(delete(tables).where(tables.c.table_id == entry_id, ~IS_LANCE))
 
     def is_location_taken(self, entry: Entry) -> bool:
-        return is_place_taken(self._connection, entry.location, tables.c.table_id != entry.entry_id)
+        return is_location_taken(self._connection, entry.location, tables.c.table_id != entry.entry_id)
 
     def is_overlapping(self, entry: Entry) -> bool:
         return has_overlap(self._connection, entry.location, tables.c.table_id != entry.entry_id)
@@ -179,32 +181,32 @@ class SqlIcebergRepository:
         )
         return self._connection.execute(query.limit(1)).first() is not None
 
-    def _holder_in_the_way(self, ident: TableIdent, kind: EntryKind) -> Holder:
-        # What was in the way may be gone by now; then nobody can say what it was.
+    def _blocking_holder(self, ident: TableIdent, kind: EntryKind) -> Holder:
+        # The holder may be gone by now; then assume one of the same kind.
         return self.find_holder(ident) or Holder(kind.value)
 
 
 @cache
-def _find_statement(depth: int) -> Prepared:
-    return Prepared(_named(ENTRIES, depth).where(tables.c.kind == bindparam("entry_kind")))
+def _find_statement(depth: int) -> CompiledStatement:
+    return CompiledStatement(_with_name(ENTRIES, depth).where(tables.c.kind == bindparam("entry_kind")))
 
 
 @cache
-def _exists_statement(depth: int) -> Prepared:
-    found: Select[Any] = select(literal_column("1").label("found")).select_from(tables)
-    return Prepared(_named(found, depth).where(tables.c.kind == bindparam("entry_kind")))
+def _exists_statement(depth: int) -> CompiledStatement:
+    probe: Select[Any] = select(literal_column("1").label("found")).select_from(tables)
+    return CompiledStatement(_with_name(probe, depth).where(tables.c.kind == bindparam("entry_kind")))
 
 
 @cache
-def _holder_statement(depth: int) -> Prepared:
-    return Prepared(_named(select(tables.c.kind), depth))
+def _holder_statement(depth: int) -> CompiledStatement:
+    return CompiledStatement(_with_name(select(tables.c.kind), depth))
 
 
 @cache
-def _names_statement(depth: int) -> Prepared:
-    """No name is empty, so that all come after the empty one."""
-    return Prepared(
-        _held(select(tables.c.name), depth)
+def _names_statement(depth: int) -> CompiledStatement:
+    """Lists names after a given one; all names sort after the empty string, since none is empty."""
+    return CompiledStatement(
+        _in_namespace(select(tables.c.name), depth)
         .where(
             tables.c.kind == bindparam("entry_kind"),
             tables.c.name > bindparam("after", type_=Text),
@@ -214,13 +216,13 @@ def _names_statement(depth: int) -> Prepared:
     )
 
 
-def _named(query: Select[Any], depth: int) -> Select[Any]:
-    return _held(query, depth).where(tables.c.name == bindparam("entry_name"))
+def _with_name(query: Select[Any], depth: int) -> Select[Any]:
+    return _in_namespace(query, depth).where(tables.c.name == bindparam("entry_name"))
 
 
-def _held(query: Select[Any], depth: int) -> Select[Any]:
-    holder = place(depth)
-    return query.join(holder, tables.c.namespace_id == holder.c.namespace_id)
+def _in_namespace(query: Select[Any], depth: int) -> Select[Any]:
+    namespace = namespace_at(depth)
+    return query.join(namespace, tables.c.namespace_id == namespace.c.namespace_id)
 
 
 def _depth(ident: TableIdent) -> int:
@@ -228,7 +230,7 @@ def _depth(ident: TableIdent) -> int:
 
 
 def _values(ident: TableIdent, kind: EntryKind) -> dict[str, str]:
-    return {**place_values(ident.namespace), "entry_name": ident.name, "entry_kind": kind.value}
+    return {**level_parameters(ident.namespace), "entry_name": ident.name, "entry_kind": kind.value}
 
 
 def _entry(row: Row[Any], ident: TableIdent, kind: EntryKind) -> Entry:

@@ -1,4 +1,4 @@
-"""Numbers that count what belongs to a job."""
+"""Sequence numbers of the events and parts of a job."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidemill.store.schema import jobs
 
 
 def next_number(connection: Connection, job_id: str, counter: Column[int]) -> int:
-    """1, 2, 3…: the row of the job is locked meanwhile, so no number is given twice and none is left out."""
-    counted = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
-    number = connection.scalar(counted)
+    """Returns 1, 2, 3… without duplicates or gaps: the job's row stays locked until the transaction ends."""
+    increment = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
+    number = connection.scalar(increment)
     if number is None:
         raise JobNotFound(job_id)
     return number

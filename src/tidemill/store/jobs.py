@@ -1,4 +1,4 @@
-"""Jobs as rows: submitted, listed, asked to stop."""
+"""Jobs as rows: submitting, listing, cancelling, pausing and resuming them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class SqlJobRepository:
                 raise ConcurrentModification(
                     f"Job {job.job_id} or its idempotency key was submitted at the same time; submit it again"
                 ) from error
-            raise JobAlreadyActive(_subject(job), active.job_id) from error
+            raise JobAlreadyActive(_describe_subject(job), active.job_id) from error
 
     def get(self, job_id: str) -> Job:
-        found = self._find(jobs.c.job_id == job_id)
-        if found is None:
+        job = self._find(jobs.c.job_id == job_id)
+        if job is None:
             raise JobNotFound(job_id)
-        return found
+        return job
 
     def find_by_key(self, submitted_by: str, idempotency_key: str) -> Job | None:
         return self._find(jobs.c.submitted_by == submitted_by, jobs.c.idempotency_key == idempotency_key)
 
     def list_recent(self, before: str | None, limit: int, wanted: JobFilter = ANY_JOB) -> Sequence[Job]:
-        query = select(jobs).where(*_is_wanted(wanted)).order_by(jobs.c.job_id.desc()).limit(limit)
+        query = select(jobs).where(*_filter_conditions(wanted)).order_by(jobs.c.job_id.desc()).limit(limit)
         if before is not None:
             query = query.where(jobs.c.job_id < before)
         return [job_of(row) for row in self._connection.execute(query)]
@@ -74,8 +74,8 @@ class SqlJobRepository:
             return self.get(job_id)
         check_transition(job_id, state, JobState.PAUSED)
         if state is JobState.RUNNING:
-            asked_at = func.coalesce(jobs.c.pause_requested_at, DatabaseTime())
-            return self._change(job_id, {"pause_requested_at": asked_at})
+            requested_at = func.coalesce(jobs.c.pause_requested_at, DatabaseTime())
+            return self._change(job_id, {"pause_requested_at": requested_at})
         return self._change(job_id, {"state": JobState.PAUSED})
 
     def resume(self, job_id: str) -> Job:
@@ -107,14 +107,14 @@ class SqlJobRepository:
         return None if row is None else job_of(row)
 
 
-def _is_wanted(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+def _filter_conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
     for field in fields(wanted):
         value = getattr(wanted, field.name)
         if value is not None:
             yield jobs.c[field.name] == value
 
 
-def _subject(job: Job) -> str:
+def _describe_subject(job: Job) -> str:
     if isinstance(job.request, IndexRequest):
         return f"index '{job.request.name}' of {job.table}"
     return str(job.table) if job.column is None else f"column '{job.column}' of {job.table}"

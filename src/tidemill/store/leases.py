@@ -1,4 +1,9 @@
-"""Leases on jobs: claimed by the database's clock, fenced by the epoch."""
+"""Leases on jobs: they expire by the database clock and are fenced by an epoch.
+
+A worker claims the oldest queued job, or one whose lease has expired, and renews the lease while it works.
+Every claim increments the epoch, and every write under a lease checks it. A worker that was suspended past
+its lease therefore gets LeaseLost instead of overwriting the results of its successor.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,10 @@ class SqlJobLeases:
         self._connection = connection
 
     def claim(self, owner: str, duration: timedelta, cluster: str = DEFAULT_CLUSTER) -> Job | None:
-        has_run_out = and_(jobs.c.state == JobState.RUNNING, jobs.c.lease_until_at <= DatabaseTime())
+        has_expired = and_(jobs.c.state == JobState.RUNNING, jobs.c.lease_until_at <= DatabaseTime())
         oldest = (
             select(jobs.c.job_id)
-            .where(jobs.c.cluster == cluster, or_(jobs.c.state == JobState.QUEUED, has_run_out))
+            .where(jobs.c.cluster == cluster, or_(jobs.c.state == JobState.QUEUED, has_expired))
             .order_by(jobs.c.created_at, jobs.c.job_id)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -65,11 +70,11 @@ class SqlJobLeases:
         self._change(lease, lease_until_at=None, finished_at=DatabaseTime(), **outcome_values(ended))
 
     def suspend(self, lease: Lease, progress: Progress) -> Job:
-        # One that is cancelled by now goes to a worker once more, to be ended as such.
-        is_wanted = or_(jobs.c.pause_requested_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
+        # A job cancelled in the meantime is queued again so that a worker ends it as cancelled.
+        should_requeue = or_(jobs.c.pause_requested_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
         row = self._change(
             lease,
-            state=case((is_wanted, JobState.QUEUED.value), else_=JobState.PAUSED.value),
+            state=case((should_requeue, JobState.QUEUED.value), else_=JobState.PAUSED.value),
             lease_until_at=None,
             attempt=0,
             pause_requested_at=None,

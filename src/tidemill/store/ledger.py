@@ -1,4 +1,4 @@
-"""The ledger of what jobs have committed."""
+"""The ledger of parts that jobs have committed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SqlPartLedger:
             raise _applied(part) from error
 
     def check_new(self, part: Part) -> None:
-        """Raises ConcurrentModification when it was applied before."""
+        """Raises ConcurrentModification if the part was already applied."""
         query = select(job_parts.c.part).where(
             job_parts.c.job_id == part.job_id, job_parts.c.part == part.part
         )
@@ -59,4 +59,4 @@ class SqlPartLedger:
 
 
 def _applied(part: Part) -> ConcurrentModification:
-    return ConcurrentModification(f"Part '{part.part}' of job {part.job_id} is applied already")
+    return ConcurrentModification(f"Part '{part.part}' of job {part.job_id} is already applied")

@@ -1,4 +1,4 @@
-"""From paths to rows of namespaces and back."""
+"""Resolves namespace paths to rows, and rows to paths."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidemill.store.schema import ROOT_ID, namespaces
 
 
 @cache
-def place(depth: int) -> Subquery:
-    """The namespace that many levels below the root; `place_values` says which."""
+def namespace_at(depth: int) -> Subquery:
+    """Selects a namespace `depth` levels below the root; `level_parameters` binds the names on its path."""
     current = namespaces.alias("level_0")
     conditions: list[ColumnElement[bool]] = [current.c.namespace_id == ROOT_ID]
     for level in range(1, depth + 1):
@@ -22,33 +22,33 @@ def place(depth: int) -> Subquery:
         conditions.append(below.c.parent_id == current.c.namespace_id)
         conditions.append(below.c.name == bindparam(f"name_{level}"))
         current = below
-    return select(current).where(*conditions).subquery("place")
+    return select(current).where(*conditions).subquery("namespace_at")
 
 
-def place_values(path: NamespacePath) -> dict[str, str]:
+def level_parameters(path: NamespacePath) -> dict[str, str]:
     return {f"name_{level}": name for level, name in enumerate(path.levels, start=1)}
 
 
 def find_namespace_id(connection: Connection, path: NamespacePath) -> UUID | None:
     if path.is_root:
         return ROOT_ID
-    return connection.scalar(select(place(len(path.levels)).c.namespace_id), place_values(path))
+    return connection.scalar(select(namespace_at(len(path.levels)).c.namespace_id), level_parameters(path))
 
 
 def get_namespace_id(connection: Connection, path: NamespacePath) -> UUID:
-    found = find_namespace_id(connection, path)
-    if found is None:
+    namespace_id = find_namespace_id(connection, path)
+    if namespace_id is None:
         raise NamespaceNotFound(path)
-    return found
+    return namespace_id
 
 
 def paths_under(connection: Connection, path: NamespacePath) -> dict[UUID, NamespacePath]:
-    """The namespace and all below it, by id."""
+    """The paths of a namespace and of all its descendants, by id."""
     start = get_namespace_id(connection, path)
     below = select(namespaces).where(namespaces.c.parent_id == start).cte("below", recursive=True)
-    further = select(namespaces).join(below, namespaces.c.parent_id == below.c.namespace_id)
-    found = {start: path}
-    # Recursion goes level by level, so a parent always comes before its children.
-    for row in connection.execute(select(below.union_all(further))):
-        found[row.namespace_id] = found[row.parent_id].child(row.name)
-    return found
+    next_level = select(namespaces).join(below, namespaces.c.parent_id == below.c.namespace_id)
+    paths = {start: path}
+    # The recursion proceeds level by level, so a parent always precedes its children.
+    for row in connection.execute(select(below.union_all(next_level))):
+        paths[row.namespace_id] = paths[row.parent_id].child(row.name)
+    return paths

@@ -13,7 +13,7 @@ from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import Page
 from tidemill.store.driver_errors import is_foreign_key_violation
-from tidemill.store.namespace_paths import get_namespace_id, place, place_values
+from tidemill.store.namespace_paths import get_namespace_id, level_parameters, namespace_at
 from tidemill.store.schema import namespaces
 
 
@@ -40,15 +40,15 @@ class SqlNamespaceRepository:
             raise NamespaceAlreadyExists(path) from error
 
     def get(self, path: NamespacePath) -> Namespace:
-        found = self.find(path)
-        if found is None:
+        namespace = self.find(path)
+        if namespace is None:
             raise NamespaceNotFound(path)
-        return found
+        return namespace
 
     def find(self, path: NamespacePath) -> Namespace | None:
         if path.is_root:
             return None
-        row = self._connection.execute(select(place(len(path.levels))), place_values(path)).first()
+        row = self._connection.execute(select(namespace_at(len(path.levels))), level_parameters(path)).first()
         return None if row is None else Namespace(row.namespace_id, path, row.properties)
 
     def list_children(self, path: NamespacePath, page: Page) -> Sequence[Namespace]:
@@ -69,7 +69,7 @@ class SqlNamespaceRepository:
         self._connection.execute(changed.values(properties=dict(properties)))
 
     def lock(self, path: NamespacePath) -> Namespace:
-        # Not what stands above it, and not in the way of tables that are added to it.
+        # Locks no ancestors, and does not block tables from being added.
         query = (
             select(namespaces)
             .where(namespaces.c.namespace_id == self.get(path).namespace_id)
@@ -83,24 +83,24 @@ class SqlNamespaceRepository:
     def lock_all(self, paths: Iterable[NamespacePath]) -> None:
         if self._connection.dialect.name != "sqlite":
             for path in sorted(set(paths), key=lambda path: path.levels):
-                self._lock(path, is_removed=False)
+                self._lock(path, for_removal=False)
 
     def lock_tree(self, path: NamespacePath) -> None:
         if self._connection.dialect.name != "sqlite":
-            self._lock(path, is_removed=True)
-            # From here on nobody adds to it.
+            self._lock(path, for_removal=True)
+            # From here on no other transaction can add children.
             for child in sorted(self.list_children(path, Page()), key=lambda child: child.path.levels):
                 with suppress(NamespaceNotFound):
                     self.lock_tree(child.path)
 
-    def _lock(self, path: NamespacePath, *, is_removed: bool) -> None:
-        """Looks again when it was gone by the time its lock was free: there may be another of that name."""
+    def _lock(self, path: NamespacePath, *, for_removal: bool) -> None:
+        """Retries if the namespace was removed during the wait: another one may have its name."""
         is_locked = False
         while not is_locked:
             namespace_id = get_namespace_id(self._connection, path)
             query = select(namespaces.c.namespace_id).where(namespaces.c.namespace_id == namespace_id)
             is_locked = (
-                self._connection.execute(query.with_for_update(key_share=not is_removed)).first() is not None
+                self._connection.execute(query.with_for_update(key_share=not for_removal)).first() is not None
             )
 
     def remove(self, path: NamespacePath) -> None:

@@ -1,4 +1,4 @@
-"""Tables whose files are to be removed, as rows."""
+"""The queue of dropped Iceberg tables whose files still have to be removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SqlPurgeQueue:
         self._connection.execute(insert(iceberg_purges).values(row))
 
     def list_waiting(self, limit: int) -> Sequence[Entry]:
-        """The oldest first."""
+        """Oldest first."""
         query = (
             select(iceberg_purges)
             .order_by(iceberg_purges.c.requested_at, iceberg_purges.c.entry_id)
@@ -52,5 +52,5 @@ class SqlPurgeQueue:
 
 
 def _ident(levels: Sequence[str]) -> TableIdent:
-    *above, name = levels
-    return TableIdent(NamespacePath(tuple(above)), name)
+    *namespace, name = levels
+    return TableIdent(NamespacePath(tuple(namespace)), name)

@@ -1,4 +1,4 @@
-"""Receipts of requests as rows; the database's clock says whose time is over."""
+"""Receipts of idempotent requests as rows; they expire by the database clock."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from sqlalchemy.dialects import postgresql, sqlite
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.store.column_types import DatabaseTime, in_milliseconds
-from tidemill.store.compiled_statements import Prepared
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.schema import receipts
 
 MAX_REMOVED: Final = 500
 
 Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
 
-IS_OVER: Final = receipts.c.expires_at <= DatabaseTime()
-FIND: Final = Prepared(
-    select(receipts).where(receipts.c.key == bindparam("of_request", type_=Text), ~IS_OVER)
+HAS_EXPIRED: Final = receipts.c.expires_at <= DatabaseTime()
+FIND: Final = CompiledStatement(
+    select(receipts).where(receipts.c.key == bindparam("of_request", type_=Text), ~HAS_EXPIRED)
 )
 
 
-def _add(insertion: Upsert) -> Prepared:
-    """Takes the place of one whose time is over; waits for a transaction that has put one there."""
-    given = {column.name: bindparam(column.name, type_=column.type) for column in receipts.c}
-    lives = bindparam("lives", type_=BigInteger)
-    added = insertion.values({**given, "expires_at": DatabaseTime() + lives})
-    replaced = {column.name: added.excluded[column.name] for column in receipts.c}
-    return Prepared(added.on_conflict_do_update(index_elements=["key"], set_=replaced, where=IS_OVER))
+def _add(upsert: Upsert) -> CompiledStatement:
+    """Inserts a receipt or replaces an expired one; waits for a transaction inserting the same key."""
+    parameters = {column.name: bindparam(column.name, type_=column.type) for column in receipts.c}
+    lifetime = bindparam("lives", type_=BigInteger)
+    inserted = upsert.values({**parameters, "expires_at": DatabaseTime() + lifetime})
+    replaced = {column.name: inserted.excluded[column.name] for column in receipts.c}
+    return CompiledStatement(
+        inserted.on_conflict_do_update(index_elements=["key"], set_=replaced, where=HAS_EXPIRED)
+    )
 
 
 ADD: Final = {"postgresql": _add(postgresql.insert(receipts)), "sqlite": _add(sqlite.insert(receipts))}
@@ -56,12 +58,12 @@ class SqlReceiptRepository:
             "outcome": receipt.outcome,
             "lives": in_milliseconds(lives),
         }
-        if not ADD[self._connection.dialect.name].change(self._connection, values):
+        if not ADD[self._connection.dialect.name].execute(self._connection, values):
             raise ReceiptExists(receipt.key)
 
     def remove_expired(self) -> int:
-        """Not all at once, so that nobody waits for long, and none that others are at."""
-        query = select(receipts.c.key).where(IS_OVER).order_by(receipts.c.expires_at).limit(MAX_REMOVED)
+        """Removes a limited number, to keep the transaction short; skips receipts locked by others."""
+        query = select(receipts.c.key).where(HAS_EXPIRED).order_by(receipts.c.expires_at).limit(MAX_REMOVED)
         keys = self._connection.scalars(query.with_for_update(skip_locked=True)).all()
         if keys:
             self._connection.execute(delete(receipts).where(receipts.c.key.in_(keys)))

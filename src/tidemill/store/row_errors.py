@@ -1,4 +1,4 @@
-"""The ledger of rows that functions failed on."""
+"""The ledger of rows on which functions failed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import row_errors as rows
 
-CHUNK: Final = 500
-"""So many rows are named in one statement; databases limit that."""
+DELETE_CHUNK_SIZE: Final = 500
+"""Maximum number of rows per DELETE; databases limit the number of parameters."""
 
 
 class SqlRowErrorLedger:
@@ -24,21 +24,21 @@ class SqlRowErrorLedger:
         self._connection = connection
 
     def settle(self, subject_id: UUID, done: BitMap64 | None, errors: Sequence[RowError]) -> None:
-        # What failed on no row in particular belongs to the job alone.
-        noted = {error.failure.row_id: error for error in errors if error.failure.row_id is not None}
-        self._forget(subject_id, None if done is None else done | BitMap64(noted))
-        if not noted:
+        # A failure without a row is recorded with the job only.
+        errors_by_row = {error.failure.row_id: error for error in errors if error.failure.row_id is not None}
+        self._remove(subject_id, None if done is None else done | BitMap64(errors_by_row))
+        if not errors_by_row:
             return
         try:
             with self._connection.begin_nested():
                 self._connection.execute(
                     insert(rows).values(at=DatabaseTime()),
-                    [_values(subject_id, row_id, error) for row_id, error in noted.items()],
+                    [_values(subject_id, row_id, error) for row_id, error in errors_by_row.items()],
                 )
-        except IntegrityError as raced:
+        except IntegrityError as conflict:
             raise ConcurrentModification(
-                f"Errors of {subject_id} were noted at the same time; try again"
-            ) from raced
+                f"Errors of {subject_id} were recorded at the same time; try again"
+            ) from conflict
 
     def rows_of(self, subject_id: UUID, digest: str) -> BitMap64:
         query = select(rows.c.row_id).where(
@@ -64,14 +64,15 @@ class SqlRowErrorLedger:
             query = query.where(rows.c.job_id == job_id)
         return [_error(row) for row in self._connection.execute(query)]
 
-    def _forget(self, subject_id: UUID, settled: BitMap64 | None) -> None:
-        """There are few errors and may be millions of settled rows, so that the errors are looked through."""
-        known = self._connection.scalars(select(rows.c.row_id).where(rows.c.subject_id == subject_id))
-        gone = [row_id for row_id in known if settled is None or row_id in settled]
-        for start in range(0, len(gone), CHUNK):
+    def _remove(self, subject_id: UUID, settled: BitMap64 | None) -> None:
+        """Iterates over the recorded errors: there are few, while there may be millions of settled rows."""
+        existing = self._connection.scalars(select(rows.c.row_id).where(rows.c.subject_id == subject_id))
+        removed = [row_id for row_id in existing if settled is None or row_id in settled]
+        for start in range(0, len(removed), DELETE_CHUNK_SIZE):
             self._connection.execute(
                 delete(rows).where(
-                    rows.c.subject_id == subject_id, rows.c.row_id.in_(gone[start : start + CHUNK])
+                    rows.c.subject_id == subject_id,
+                    rows.c.row_id.in_(removed[start : start + DELETE_CHUNK_SIZE]),
                 )
             )
 
@@ -97,5 +98,5 @@ def _error(row: Row[Any]) -> RowError:
 
 
 def _storable(text: str) -> str:
-    """A function may raise any text; no column holds lone surrogates, and PostgreSQL's no NUL."""
+    """Replaces lone surrogates, which no column can hold, and NUL, which PostgreSQL cannot."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

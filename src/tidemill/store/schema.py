@@ -1,4 +1,4 @@
-"""The tables as queries see them; keys, constraints and indexes are made by the migrations."""
+"""The tables as queries use them; the migrations create keys, constraints and indexes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaDa
 
 from tidemill.store.column_types import JsonText, MillisecondTime, RowId
 
-# The root has a row of its own: a NULL parent would escape the unique key on (parent, name).
+# The root has its own row: a NULL parent would not be covered by the unique key on (parent, name).
 ROOT_ID: Final = UUID(int=0)
 
 metadata: Final = MetaData()
@@ -53,10 +53,10 @@ table_versions: Final = Table(
     Column("created_at", MillisecondTime, nullable=False),
     Column("e_tag", Text),
     Column("metadata", JsonText, nullable=False),
-    # None for versions found in storage, and from before it was kept.
+    # NULL for versions discovered in storage, and for rows older than this column.
     Column("digest", Text),
     Column("deferred", LargeBinary),
-    # Until its manifest is gone, so that nobody takes that for a version the catalog does not know.
+    # Set until the manifest is removed, so that it is not mistaken for a version written outside the catalog.
     Column("is_deleted", Boolean, nullable=False),
 )
 
@@ -124,7 +124,7 @@ coverage: Final = Table(
     Column("revision", BigInteger, nullable=False),
     Column("row_ids", LargeBinary, nullable=False),
     Column("published", BigInteger, nullable=False),
-    # None in rows from before it was kept.
+    # NULL in rows older than this column.
     Column("outdated_row_ids", LargeBinary),
 )
 

@@ -1,4 +1,4 @@
-"""Secrets as rows; their values are sealed before they come here."""
+"""Secrets as rows; callers encrypt the values before storing them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SqlSecretRepository:
 
     def replace(self, ident: TableIdent, sealed: bytes) -> None:
         values = {"sealed_value": sealed, "updated_at": DatabaseTime()}
-        changed = self._connection.execute(update(secrets).where(self._is(ident)).values(values))
+        changed = self._connection.execute(update(secrets).where(self._is_secret(ident)).values(values))
         if not changed.rowcount:
             raise SecretNotFound(ident)
 
     def get(self, ident: TableIdent) -> Secret:
         row = self._connection.execute(
-            select(secrets.c.created_at, secrets.c.updated_at).where(self._is(ident))
+            select(secrets.c.created_at, secrets.c.updated_at).where(self._is_secret(ident))
         ).first()
         if row is None:
             raise SecretNotFound(ident)
@@ -59,13 +59,13 @@ class SqlSecretRepository:
         return [Secret(TableIdent(namespace, row.name), row.created_at, row.updated_at) for row in rows]
 
     def remove(self, ident: TableIdent) -> None:
-        if not self._connection.execute(delete(secrets).where(self._is(ident))).rowcount:
+        if not self._connection.execute(delete(secrets).where(self._is_secret(ident))).rowcount:
             raise SecretNotFound(ident)
 
     def remove_in(self, namespace: NamespacePath) -> None:
-        found = get_namespace_id(self._connection, namespace)
-        self._connection.execute(delete(secrets).where(secrets.c.namespace_id == found))
+        namespace_id = get_namespace_id(self._connection, namespace)
+        self._connection.execute(delete(secrets).where(secrets.c.namespace_id == namespace_id))
 
-    def _is(self, ident: TableIdent) -> ColumnElement[bool]:
+    def _is_secret(self, ident: TableIdent) -> ColumnElement[bool]:
         namespace_id = get_namespace_id(self._connection, ident.namespace)
         return and_(secrets.c.namespace_id == namespace_id, secrets.c.name == ident.name)

@@ -1,4 +1,4 @@
-"""Stored queries as rows beside the tables whose names they have."""
+"""Stored queries as rows; each belongs to the table row that holds its name."""
 
 from __future__ import annotations
 

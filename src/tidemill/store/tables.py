@@ -1,4 +1,4 @@
-"""Tables and views as rows."""
+"""Lance tables and views as rows, and checks for overlapping locations."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, Ta
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
-from tidemill.store.compiled_statements import Prepared
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.coverage_subjects import branches_of, column_subjects, forget_subjects, view_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.namespace_paths import (
     find_namespace_id,
     get_namespace_id,
+    level_parameters,
+    namespace_at,
     paths_under,
-    place,
-    place_values,
 )
 from tidemill.store.schema import (
     ROOT_ID,
@@ -55,15 +55,15 @@ from tidemill.store.schema import (
     tables,
 )
 
-# Comparisons written out: SQLite makes a table of every list, and a prepared statement takes none.
+# Not an IN list: SQLite builds a temporary table for it, and compiled statements do not accept one.
 IS_LANCE: Final = and_(*[tables.c.kind != literal_column(f"'{kind.value}'", Text) for kind in EntryKind])
 
 
 class SqlTableRepository:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # Tables whose rows and jobs this transaction has locked to remove them.
-        self._leaving: set[UUID] = set()
+        # Tables whose rows and jobs this transaction has already locked for removal.
+        self._locked_for_removal: set[UUID] = set()
 
     def add(self, table: Table) -> None:
         ident = table.ident
@@ -84,19 +84,19 @@ class SqlTableRepository:
             raise TableAlreadyExists(ident) from error
 
     def get(self, ident: TableIdent) -> Table:
-        found = self.find(ident)
-        if found is None:
+        table = self.find(ident)
+        if table is None:
             get_namespace_id(self._connection, ident.namespace)
             raise TableNotFound(ident)
-        return found
+        return table
 
     def find(self, ident: TableIdent) -> Table | None:
-        values = {**place_values(ident.namespace), "table_name": ident.name}
+        values = {**level_parameters(ident.namespace), "table_name": ident.name}
         row = _find_statement(len(ident.namespace.levels)).first(self._connection, values)
         return None if row is None else _table(row, ident.namespace)
 
     def find_by_id(self, table_id: UUID) -> Table | None:
-        above = (
+        ancestors = (
             select(
                 namespaces.c.namespace_id,
                 namespaces.c.parent_id,
@@ -107,15 +107,15 @@ class SqlTableRepository:
             .where(tables.c.table_id == table_id)
             .cte("above", recursive=True)
         )
-        further = select(
-            namespaces.c.namespace_id, namespaces.c.parent_id, namespaces.c.name, above.c.distance + 1
-        ).join(above, namespaces.c.namespace_id == above.c.parent_id)
-        above = above.union_all(further)
+        next_level = select(
+            namespaces.c.namespace_id, namespaces.c.parent_id, namespaces.c.name, ancestors.c.distance + 1
+        ).join(ancestors, namespaces.c.namespace_id == ancestors.c.parent_id)
+        ancestors = ancestors.union_all(next_level)
         query = (
-            select(tables, above.c.parent_id, above.c.name.label("level"))
-            .join(above, literal(1) == 1)
+            select(tables, ancestors.c.parent_id, ancestors.c.name.label("level"))
+            .join(ancestors, literal(1) == 1)
             .where(tables.c.table_id == table_id, IS_LANCE)
-            .order_by(above.c.distance.desc())
+            .order_by(ancestors.c.distance.desc())
         )
         rows = self._connection.execute(query).all()
         if not rows:
@@ -127,7 +127,7 @@ class SqlTableRepository:
         self, path: NamespacePath, page: Page, declared: Declared = Declared.INCLUDE
     ) -> Sequence[Table]:
         query = (
-            _listed(declared)
+            _list_query(declared)
             .where(tables.c.namespace_id == get_namespace_id(self._connection, path))
             .order_by(tables.c.name)
             .limit(page.limit)
@@ -138,7 +138,7 @@ class SqlTableRepository:
 
     def list_names(self, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
         values = {
-            **place_values(path),
+            **level_parameters(path),
             "after": page.after or "",
             "count": MAX_BIGINT if page.limit is None else page.limit,
         }
@@ -149,12 +149,12 @@ class SqlTableRepository:
 
     def list_under(self, path: NamespacePath, declared: Declared = Declared.INCLUDE) -> Sequence[Table]:
         paths = paths_under(self._connection, path)
-        query = _listed(declared)
+        query = _list_query(declared)
         if not path.is_root:
             query = query.where(tables.c.namespace_id.in_(paths))
         rows = self._connection.execute(query)
-        found = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
-        return sorted(found, key=lambda table: table.ident.levels)
+        listed = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
+        return sorted(listed, key=lambda table: table.ident.levels)
 
     def rename(self, table_id: UUID, ident: TableIdent) -> None:
         namespace_id = get_namespace_id(self._connection, ident.namespace)
@@ -180,10 +180,10 @@ class SqlTableRepository:
         )
 
     def has_overlapping(self, location: str) -> bool:
-        return is_place_taken(self._connection, location, true())
+        return is_location_taken(self._connection, location, true())
 
     def lock(self, table: Table) -> None:
-        # Others may add versions: a job that publishes one holds coverage that this transaction may remove.
+        # Lets others add versions: a publishing job holds coverage locks that this transaction may need.
         query = select(tables.c.table_id).where(tables.c.table_id == table.table_id)
         if self._connection.execute(query.with_for_update(key_share=True)).first() is None:
             raise TableNotFound(table.ident)
@@ -191,21 +191,23 @@ class SqlTableRepository:
     def lock_all(self, changed: Collection[TableIdent], removed: Collection[TableIdent] = ()) -> None:
         if self._connection.dialect.name == "sqlite":
             return
-        self._lock_tables(self._are({*changed, *removed}))
+        self._lock_tables(self._is_any_of({*changed, *removed}))
         if removed:
-            found = self._connection.scalars(select(tables.c.table_id).where(self._are(removed))).all()
-            self._lock_jobs(jobs.c.table_id.in_(found), jobs.c.state.in_(ACTIVE_STATES))
-            # Not where versions are added as well: whoever adds the same one waits for its table to be free.
-            only_removed = self._are(set(removed).difference(changed))
-            self._leaving.update(self._lock_tables(only_removed, is_removed=True))
+            table_ids = self._connection.scalars(
+                select(tables.c.table_id).where(self._is_any_of(removed))
+            ).all()
+            self._lock_jobs(jobs.c.table_id.in_(table_ids), jobs.c.state.in_(ACTIVE_STATES))
+            # Except tables that also get versions: see step 5 of the lock order in SqlTransaction.
+            only_removed = self._is_any_of(set(removed).difference(changed))
+            self._locked_for_removal.update(self._lock_tables(only_removed, for_removal=True))
 
     def remove(self, table_id: UUID) -> None:
-        if table_id not in self._leaving:
-            is_this = tables.c.table_id == table_id
-            self._lock_tables(is_this)
-            # A job that is publishing locks its row first, and then wants to add a version.
+        if table_id not in self._locked_for_removal:
+            is_table = tables.c.table_id == table_id
+            self._lock_tables(is_table)
+            # A publishing job locks its own row first and then adds a version.
             self._lock_jobs(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
-            self._lock_tables(is_this, is_removed=True)
+            self._lock_tables(is_table, for_removal=True)
         self._cancel_jobs(table_id)
         forget_subjects(self._connection, view_subjects(self._connection, table_id))
         for branch in branches_of(self._connection, table_id):
@@ -216,37 +218,37 @@ class SqlTableRepository:
         self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
 
     def forget_foreign(self, path: NamespacePath) -> None:
-        held_in = tables.c.namespace_id.in_(paths_under(self._connection, path))
-        query = select(tables.c.table_id).where(held_in, ~IS_LANCE).order_by(tables.c.table_id)
-        found = self._connection.scalars(query.with_for_update()).all()
-        self._connection.execute(delete(tables).where(tables.c.table_id.in_(found)))
+        is_below = tables.c.namespace_id.in_(paths_under(self._connection, path))
+        query = select(tables.c.table_id).where(is_below, ~IS_LANCE).order_by(tables.c.table_id)
+        table_ids = self._connection.scalars(query.with_for_update()).all()
+        self._connection.execute(delete(tables).where(tables.c.table_id.in_(table_ids)))
 
-    def _are(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:
-        """Whether a row is the Lance table of one of these names."""
+    def _is_any_of(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:
+        """Matches the Lance tables with these names."""
         names: dict[NamespacePath, list[str]] = {}
         for ident in idents:
             names.setdefault(ident.namespace, []).append(ident.name)
-        held = [
+        by_namespace = [
             and_(
                 tables.c.namespace_id == find_namespace_id(self._connection, namespace),
-                tables.c.name.in_(in_one),
+                tables.c.name.in_(names_there),
             )
-            for namespace, in_one in names.items()
+            for namespace, names_there in names.items()
         ]
-        return and_(IS_LANCE, or_(false(), *held))
+        return and_(IS_LANCE, or_(false(), *by_namespace))
 
-    def _lock_tables(self, condition: ColumnElement[bool], *, is_removed: bool = False) -> Sequence[UUID]:
-        """In the order of their ids; unless they are removed, others may add versions."""
+    def _lock_tables(self, condition: ColumnElement[bool], *, for_removal: bool = False) -> Sequence[UUID]:
+        """Locks in the order of ids. Unless the lock is for removal, others may still add versions."""
         query = select(tables.c.table_id).where(condition).order_by(tables.c.table_id)
-        return self._connection.scalars(query.with_for_update(key_share=not is_removed)).all()
+        return self._connection.scalars(query.with_for_update(key_share=not for_removal)).all()
 
     def _lock_jobs(self, *conditions: ColumnElement[bool]) -> None:
-        """In the order of their ids; an UPDATE takes them in any."""
+        """Locks in the order of ids; an UPDATE would lock in any order."""
         query = select(jobs.c.job_id).where(*conditions).order_by(jobs.c.job_id).with_for_update()
         self._connection.execute(query)
 
     def _cancel_jobs(self, table_id: UUID) -> None:
-        """Not one that began after the others were locked and is at work: it finds its table gone."""
+        """Skips a running job added after the others were locked: it will find its table gone."""
         active = (
             select(jobs.c.job_id)
             .where(jobs.c.table_id == table_id, jobs.c.state.in_(ACTIVE_STATES))
@@ -264,30 +266,35 @@ class SqlTableRepository:
         )
 
 
-def is_place_taken(connection: Connection, location: str, by: ColumnElement[bool]) -> bool:
-    """Whether the place of one of those is this one, contains it or lies in it."""
-    # The root's row is what transactions that take a place wait for each other at; its children do not.
+def is_location_taken(connection: Connection, location: str, condition: ColumnElement[bool]) -> bool:
+    """Whether the location of a matching table equals, contains or lies inside this one.
+
+    Waits for other transactions that claim a location.
+    """
+    # The root's row serves as the lock for locations; transactions on its children do not need it.
     connection.execute(
         select(namespaces.c.namespace_id)
         .where(namespaces.c.namespace_id == ROOT_ID)
         .with_for_update(key_share=True)
     )
-    return has_overlap(connection, location, by)
+    return has_overlap(connection, location, condition)
 
 
-def has_overlap(connection: Connection, location: str, by: ColumnElement[bool]) -> bool:
-    """The same without waiting for others, or making them wait."""
-    # In byte order "0" is next to "/": between them is all that begins with the place and a slash.
+def has_overlap(connection: Connection, location: str, condition: ColumnElement[bool]) -> bool:
+    """Like is_location_taken, but takes no lock."""
+    # In byte order "0" follows "/", so this range is everything that starts with the location and "/".
     is_below = and_(tables.c.location >= f"{location}/", tables.c.location < f"{location}0")
     overlaps = or_(tables.c.location.in_([location, *locations_above(location)]), is_below)
-    return connection.execute(select(tables.c.table_id).where(overlaps, by).limit(1)).first() is not None
+    return (
+        connection.execute(select(tables.c.table_id).where(overlaps, condition).limit(1)).first() is not None
+    )
 
 
 def locations_above(location: str) -> list[str]:
     return [location[:end] for end, character in enumerate(location) if character == "/"]
 
 
-def _listed(declared: Declared) -> Select[Any]:
+def _list_query(declared: Declared) -> Select[Any]:
     if declared is Declared.INCLUDE:
         return select(tables).where(IS_LANCE)
     has_data = exists().where(
@@ -297,23 +304,23 @@ def _listed(declared: Declared) -> Select[Any]:
 
 
 @cache
-def _find_statement(depth: int) -> Prepared:
-    holder = place(depth)
-    return Prepared(
+def _find_statement(depth: int) -> CompiledStatement:
+    namespace = namespace_at(depth)
+    return CompiledStatement(
         select(tables)
-        .join(holder, tables.c.namespace_id == holder.c.namespace_id)
+        .join(namespace, tables.c.namespace_id == namespace.c.namespace_id)
         .where(tables.c.name == bindparam("table_name"), IS_LANCE)
     )
 
 
 @cache
-def _names_statement(depth: int, declared: Declared) -> Prepared:
-    """No name is empty, so that all come after the empty one."""
-    holder = place(depth)
-    return Prepared(
-        _listed(declared)
+def _names_statement(depth: int, declared: Declared) -> CompiledStatement:
+    """Lists names after a given one; all names sort after the empty string, since none is empty."""
+    namespace = namespace_at(depth)
+    return CompiledStatement(
+        _list_query(declared)
         .with_only_columns(tables.c.name)
-        .join(holder, tables.c.namespace_id == holder.c.namespace_id)
+        .join(namespace, tables.c.namespace_id == namespace.c.namespace_id)
         .where(tables.c.name > bindparam("after", type_=Text))
         .order_by(tables.c.name)
         .limit(bindparam("count", type_=BigInteger))

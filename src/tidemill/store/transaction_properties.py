@@ -1,4 +1,4 @@
-"""What callers noted on transactions, as rows."""
+"""Properties that callers set on transactions, as rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import transactions
 
 
-class SqlTransactionNotes:
+class SqlTransactionProperties:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -21,11 +21,11 @@ class SqlTransactionNotes:
 
     def put(self, key: str, before: Mapping[str, str], properties: Mapping[str, str]) -> None:
         query = select(transactions.c.properties).where(transactions.c.transaction_id == key)
-        found = self._connection.scalar(query.with_for_update())
-        if (found or {}) != dict(before):
-            raise _changed(key)
+        stored = self._connection.scalar(query.with_for_update())
+        if (stored or {}) != dict(before):
+            raise _conflict(key)
         values = {"properties": dict(properties), "updated_at": DatabaseTime()}
-        if found is not None:
+        if stored is not None:
             self._connection.execute(
                 update(transactions).where(transactions.c.transaction_id == key).values(values)
             )
@@ -34,12 +34,12 @@ class SqlTransactionNotes:
             with self._connection.begin_nested():
                 self._connection.execute(insert(transactions).values({"transaction_id": key, **values}))
         except IntegrityError as error:
-            raise _changed(key) from error
+            raise _conflict(key) from error
 
     def _find(self, key: str) -> Mapping[str, str] | None:
         query = select(transactions.c.properties).where(transactions.c.transaction_id == key)
         return self._connection.scalar(query)
 
 
-def _changed(key: str) -> ConcurrentModification:
-    return ConcurrentModification(f"The properties of transaction {key} were changed meanwhile; try again")
+def _conflict(key: str) -> ConcurrentModification:
+    return ConcurrentModification(f"The properties of transaction {key} were changed concurrently; try again")

@@ -1,4 +1,15 @@
-"""One transaction over all repositories, and the order in which transactions take locks."""
+"""The unit of work: one database transaction with every repository of the catalog and the jobs.
+
+Each request or job step that touches the database opens one of these through `SqlStore.transaction()` or
+`SqlStore.reading()`. Everything written through its repositories becomes visible together or not at all,
+which is what lets a job publish a version, its lease check, its ledger entry and its coverage as one step.
+
+On PostgreSQL, transactions wait for each other's row locks, and two that lock the same rows in a different
+order deadlock. `SqlTransaction` therefore documents one lock order that every repository and operation
+follows.
+
+A version commit writes through a `DeferringTransaction` instead: see `tidemill.store.deferred`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +20,7 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
-from tidemill.store.compiled_statements import Prepared
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.deferred import (
     DeferredLog,
@@ -35,35 +46,36 @@ from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
-from tidemill.store.transaction_properties import SqlTransactionNotes
+from tidemill.store.transaction_properties import SqlTransactionProperties
 from tidemill.store.versions import SqlVersionRepository
 from tidemill.store.workers import SqlWorkerRegistry
 
-NOW: Final = Prepared(select(DatabaseTime().label("now")))
+NOW: Final = CompiledStatement(select(DatabaseTime().label("now")))
 
 
 class SqlTransaction:
-    """What is done through it becomes visible together, or not at all.
+    """All repositories on one connection; their writes become visible together, or not at all.
 
-    A transaction that holds several locks takes them in this order, or two of them could wait for each other:
+    A transaction that needs several locks takes them in this order, to avoid deadlocks:
 
-    1. the receipt of the request; nobody else has its key
-    2. namespaces that gain or lose names, by their levels: first the root, also the lock for locations
-    3. rows of tables FOR NO KEY UPDATE, by id: Lance's, then Iceberg's
+    1. the receipt of the request; no other request has its key
+    2. namespaces that gain or lose names, by levels: the root first, which is also the lock for locations
+    3. table rows FOR NO KEY UPDATE, by id: Lance tables, then Iceberg entries
     4. jobs, by id
-    5. rows of tables that are removed FOR UPDATE, by id
-    6. what belongs to a table: Iceberg's metadata, computed columns and views, coverage and errors, and
+    5. rows of removed tables FOR UPDATE, by id
+    6. whatever belongs to a table: Iceberg metadata, computed columns and views, coverage and errors, and
        versions last, because a job publishes its coverage before its version
 
-    Operations on several objects call `namespaces.lock_all` or `lock_tree`, then `lock_all` of tables or of
-    Iceberg's entries. Two things to mind on PostgreSQL; SQLite has one writer at a time and needs no order:
+    Operations on several objects call `namespaces.lock_all` or `lock_tree`, then `lock_all` of the tables or
+    of the Iceberg entries. SQLite has one writer at a time and needs no order. On PostgreSQL, note that:
 
-    - An INSERT locks the rows its foreign keys name FOR KEY SHARE: a version its table, a table its
-      namespace. This goes with FOR NO KEY UPDATE, but not with FOR UPDATE. So a job can publish, which begins
-      with the lock on its row, while others hold 3. A table that gets versions in the same transaction is
-      left out of 5: somebody who adds the same version would wait for the table and be waited for.
-    - A name that somebody is adding or removing makes others wait for it, so whoever adds several names locks
-      their namespaces.
+    - An INSERT locks the rows its foreign keys reference FOR KEY SHARE: a version locks its table, a table
+      its namespace. FOR KEY SHARE is compatible with FOR NO KEY UPDATE but not with FOR UPDATE. A job can
+      therefore publish, which starts by locking its own row, while others hold locks of step 3. A table that
+      gets versions in the same transaction is left out of step 5; otherwise a transaction adding the same
+      version would wait for the table while this one waits for that version.
+    - A name being added or removed blocks other transactions that add the same name, so a transaction that
+      adds several names locks their namespaces first.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -72,7 +84,7 @@ class SqlTransaction:
         self.tables = SqlTableRepository(connection)
         self.versions = SqlVersionRepository(connection)
         self.functions = SqlFunctionRepository(connection)
-        self.notes = SqlTransactionNotes(connection)
+        self.notes = SqlTransactionProperties(connection)
         self.secrets = SqlSecretRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
         self.receipts = SqlReceiptRepository(connection)
@@ -96,7 +108,7 @@ class SqlTransaction:
 
     def now(self) -> datetime:
         if self._connection.dialect.name == "sqlite":
-            # Its clock is this machine's.
+            # SQLite uses this machine's clock.
             return from_milliseconds(time.time_ns() // 1_000_000)
         row = NOW.first(self._connection, {})
         assert row is not None
@@ -104,7 +116,7 @@ class SqlTransaction:
 
 
 class DeferringTransaction(SqlTransaction):
-    """The same transaction, with the writes that belong to a version's content taken down."""
+    """The same transaction, but writes that describe a version's content are recorded instead of made."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)

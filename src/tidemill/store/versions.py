@@ -1,4 +1,13 @@
-"""Versions of tables as rows: whose INSERT succeeds, whose commit it is."""
+"""Table versions as rows; the primary key decides which of several concurrent commits wins.
+
+A commit inserts a row with the version number it wants. The transaction whose INSERT succeeds owns the
+number; the others get TableVersionAlreadyExists and retry on the newer version. The row keeps the staged path
+of the manifest and the deferred writes (see `tidemill.store.deferred`) until the manifest has its final name;
+`settle` then clears the deferred writes.
+
+Deleting a version first marks its row and removes it only after its manifest is gone. Without the mark, a
+reader could find the manifest in storage and take it for a version written outside the catalog.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +38,9 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, TableVersion
 from tidemill.errors import InvalidInput
 from tidemill.store.column_types import MAX_BIGINT
-from tidemill.store.compiled_statements import Prepared
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.coverage_subjects import column_subjects, forget_subjects, reader_subjects, view_subjects
-from tidemill.store.driver_errors import refusable
+from tidemill.store.driver_errors import savepoint
 from tidemill.store.schema import coverage, row_errors, table_versions
 from tidemill.store.tables import SqlTableRepository
 
@@ -39,13 +48,15 @@ ON_BRANCH: Final = and_(
     table_versions.c.table_id == bindparam("of_table", type_=Uuid),
     table_versions.c.branch == bindparam("on_branch", type_=Text),
 )
-IS_THERE: Final = ~table_versions.c.is_deleted
-ONE: Final = and_(ON_BRANCH, IS_THERE, table_versions.c.version == bindparam("number", type_=BigInteger))
-FIND: Final = Prepared(select(table_versions).where(ONE))
-FIND_LATEST: Final = Prepared(
-    select(table_versions).where(ON_BRANCH, IS_THERE).order_by(table_versions.c.version.desc()).limit(1)
+IS_DELETED: Final = table_versions.c.is_deleted
+IS_VERSION: Final = and_(
+    ON_BRANCH, ~IS_DELETED, table_versions.c.version == bindparam("number", type_=BigInteger)
 )
-INSERT: Final = Prepared(insert(table_versions), table_versions.c.keys())
+FIND: Final = CompiledStatement(select(table_versions).where(IS_VERSION))
+FIND_LATEST: Final = CompiledStatement(
+    select(table_versions).where(ON_BRANCH, ~IS_DELETED).order_by(table_versions.c.version.desc()).limit(1)
+)
+INSERT: Final = CompiledStatement(insert(table_versions), table_versions.c.keys())
 
 
 class SqlVersionRepository:
@@ -70,12 +81,12 @@ class SqlVersionRepository:
             "is_deleted": False,
         }
         try:
-            with refusable(self._connection):
-                INSERT.change(self._connection, row)
+            with savepoint(self._connection):
+                INSERT.execute(self._connection, row)
         except IntegrityError as error:
             table = SqlTableRepository(self._connection).find_by_id(version.table_id)
             if table is None:
-                # A dropped table has no name any more.
+                # A dropped table no longer has a name.
                 raise TableNotFound(TableIdent(NamespacePath(), str(version.table_id))) from error
             raise TableVersionAlreadyExists(table.ident, version.version) from error
 
@@ -91,21 +102,21 @@ class SqlVersionRepository:
         return None if row is None else _version(row)
 
     def lock(self, version: TableVersion) -> TableVersion | None:
-        query = select(table_versions).where(_is(version.table_id, version.branch, version.version))
+        query = select(table_versions).where(_is_version(version.table_id, version.branch, version.version))
         row = self._connection.execute(query.with_for_update()).first()
         return None if row is None else _version(row)
 
     def settle(self, version: TableVersion) -> bool:
-        settled = (
+        cleared = (
             update(table_versions)
             .where(
-                _is(version.table_id, version.branch, version.version),
+                _is_version(version.table_id, version.branch, version.version),
                 table_versions.c.staged_path == version.staged_path,
                 table_versions.c.deferred.is_not(None),
             )
             .values(deferred=None)
         )
-        return self._connection.execute(settled).rowcount > 0
+        return self._connection.execute(cleared).rowcount > 0
 
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         query = (
@@ -113,11 +124,11 @@ class SqlVersionRepository:
             .where(table_versions.c.table_id == table_id, table_versions.c.branch == branch)
             .order_by(table_versions.c.version)
         )
-        return [_version(row) for row in self._connection.execute(query.where(IS_THERE))]
+        return [_version(row) for row in self._connection.execute(query.where(~IS_DELETED))]
 
     def list_deleted(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         query = select(table_versions).where(
-            table_versions.c.table_id == table_id, table_versions.c.branch == branch, ~IS_THERE
+            table_versions.c.table_id == table_id, table_versions.c.branch == branch, IS_DELETED
         )
         return [_version(row) for row in self._connection.execute(query)]
 
@@ -130,16 +141,16 @@ class SqlVersionRepository:
             "after": after if after is None else min(after, MAX_BIGINT),
             "count": MAX_BIGINT if limit is None else limit,
         }
-        statement = _page(is_descending=is_descending, has_start=after is not None)
+        statement = _page_statement(is_descending=is_descending, has_start=after is not None)
         return [_version(row) for row in statement.all(self._connection, values)]
 
     def mark_deleted(self, version: TableVersion) -> None:
-        is_it = _is(version.table_id, version.branch, version.version)
-        self._connection.execute(update(table_versions).where(is_it).values(is_deleted=True))
+        condition = _is_version(version.table_id, version.branch, version.version)
+        self._connection.execute(update(table_versions).where(condition).values(is_deleted=True))
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None:
         if 0 <= version <= MAX_BIGINT:
-            self._connection.execute(delete(table_versions).where(_is(table_id, branch, version)))
+            self._connection.execute(delete(table_versions).where(_is_version(table_id, branch, version)))
 
     def remove_branch(self, table_id: UUID, branch: str) -> None:
         self._connection.execute(
@@ -154,15 +165,15 @@ class SqlVersionRepository:
         self._forget(columns, or_(coverage.c.watermark >= version, coverage.c.published >= version))
         if branch == MAIN_BRANCH:
             readers = coverage.c.subject_id.in_(reader_subjects(self._connection, table_id))
-            # Their results are in versions of their own.
+            # Views that read this table publish into their own versions, so only the watermark counts.
             self._forget(readers, coverage.c.watermark >= version)
-            own = coverage.c.subject_id.in_(view_subjects(self._connection, table_id))
-            self._forget(own, coverage.c.published >= version)
+            own_results = coverage.c.subject_id.in_(view_subjects(self._connection, table_id))
+            self._forget(own_results, coverage.c.published >= version)
 
     def _forget(self, *conditions: ColumnElement[bool]) -> None:
         forgotten = delete(coverage).where(*conditions).returning(coverage.c.subject_id, coverage.c.digest)
         for row in self._connection.execute(forgotten).all():
-            # Ids of rows that were lost may be given to other rows.
+            # The ids of lost rows may be reused for other rows.
             self._connection.execute(
                 delete(row_errors).where(
                     row_errors.c.subject_id == row.subject_id, row_errors.c.digest == row.digest
@@ -171,16 +182,16 @@ class SqlVersionRepository:
 
 
 @cache
-def _page(*, is_descending: bool, has_start: bool) -> Prepared:
+def _page_statement(*, is_descending: bool, has_start: bool) -> CompiledStatement:
     number, after = table_versions.c.version, bindparam("after", type_=BigInteger)
-    query = select(table_versions).where(ON_BRANCH, IS_THERE)
+    query = select(table_versions).where(ON_BRANCH, ~IS_DELETED)
     query = query.order_by(number.desc() if is_descending else number)
     if has_start:
         query = query.where(number < after if is_descending else number > after)
-    return Prepared(query.limit(bindparam("count", type_=BigInteger)))
+    return CompiledStatement(query.limit(bindparam("count", type_=BigInteger)))
 
 
-def _is(table_id: UUID, branch: str, version: int) -> ColumnElement[bool]:
+def _is_version(table_id: UUID, branch: str, version: int) -> ColumnElement[bool]:
     columns = table_versions.c
     return and_(columns.table_id == table_id, columns.branch == branch, columns.version == version)
 

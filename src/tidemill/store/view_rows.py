@@ -1,4 +1,4 @@
-"""Materialized views to rows and back."""
+"""Converts materialized views to rows and back."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def source_values(view: MaterializedView) -> list[dict[str, Any]]:
     return [
         {
             "view_id": view.view_id,
-            "place": place,
+            "place": position,
             "source_id": source.table_id,
             "levels": list(source.levels),
             "source_columns": list(source.columns),
         }
-        for place, source in enumerate(view.sources)
+        for position, source in enumerate(view.sources)
     ]
 
 
 def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
-    """A view from its row joined with each of its sources, in their order."""
+    """Builds a view from its row joined with each of its sources, in order."""
     row, query = rows[0], rows[0].query
     return MaterializedView(
         view_id=row.view_id,
         sources=tuple(
-            ViewSource(joined.source_id, tuple(joined.levels), tuple(joined.source_columns))
-            for joined in rows
-            if joined.source_id is not None
+            ViewSource(source_row.source_id, tuple(source_row.levels), tuple(source_row.source_columns))
+            for source_row in rows
+            if source_row.source_id is not None
         ),
         kind=ViewKind(row.kind),
         query=SourceQuery(
@@ -81,13 +81,14 @@ def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
         has_auto_refresh=row.has_auto_refresh,
         output=None if row.output is None else pa.ipc.read_schema(pa.py_buffer(row.output)),
         columns=tuple(
-            ViewColumn(made["name"], made["function_digest"], tuple(made["inputs"])) for made in row.columns
+            ViewColumn(column["name"], column["function_digest"], tuple(column["inputs"]))
+            for column in row.columns
         ),
         partition_by=row.partition_by,
         partition_index=row.partition_index,
         statement=row.statement,
         policy=RefreshPolicy(row.policy),
         on_error=error_policy_of(row.on_error),
-        # Views from before environments were kept have an empty object.
+        # Views older than this column have an empty object.
         environment=environment_of(row.environment) if row.environment else OWN_ENVIRONMENT,
     )

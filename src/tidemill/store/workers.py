@@ -1,4 +1,4 @@
-"""Signs of life of workers, as rows."""
+"""Heartbeats of workers, as rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class SqlWorkerRegistry:
         self._connection = connection
 
     def beat(self, owner: str) -> None:
-        seen = update(workers).where(workers.c.owner == owner).values(last_seen_at=DatabaseTime())
-        if self._connection.execute(seen).rowcount:
+        heartbeat = update(workers).where(workers.c.owner == owner).values(last_seen_at=DatabaseTime())
+        if self._connection.execute(heartbeat).rowcount:
             return
         try:
             with self._connection.begin_nested():
                 self._connection.execute(insert(workers).values(owner=owner, last_seen_at=DatabaseTime()))
         except IntegrityError:
-            # Its first sign of life came twice at once; either will do.
+            # Two first heartbeats arrived at once; either will do.
             return
 
     def last_seen_at(self) -> datetime | None:

@@ -13,8 +13,8 @@ from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.lance.checkpoint_files import (
     CheckpointValues,
     list_checkpoints,
+    read_finished,
     remove_folder,
-    take_finished,
     write_checkpoint,
     write_finished,
 )
@@ -68,6 +68,6 @@ def test_finished_files_are_noted_beside_the_values(tmp_path: Path) -> None:
     location = str(tmp_path / "c")
     file = ColumnFile(3, frozenset({"a"}), "f.lance", {"path": "f.lance"}, 10, 9, BitMap64([1, 2]))
     write_finished(location, 7, [file])
-    ((_, version, files),) = take_finished(location)
+    ((_, version, files),) = read_finished(location)
     assert (version, files) == (7, [file])
     assert list_checkpoints(location) == []

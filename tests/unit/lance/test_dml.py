@@ -66,7 +66,7 @@ def test_what_cannot_be_set_is_refused(path: str) -> None:
 @pytest.mark.parametrize("expression", ["`a b` + 1", "abs(ID)", "meta.id + id"])
 def test_a_column_is_not_made_of_another_that_is_set_too(expression: str) -> None:
     """Whether it would be the old or the new value is not known."""
-    with pytest.raises(InvalidInput, match="is updated too"):
+    with pytest.raises(InvalidInput, match="is updated as well"):
         column_values(IDENT, SCHEMA, {"meta.x": expression, "id": "1", "`a b`": "2"})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.lance.row_hashes import row_hashes
-from tidemill.lance.row_matching import NONE, match_rows
+from tidemill.lance.row_matching import NO_MATCH, match_rows
 
 CELLS = st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", None]), st.sampled_from([[], [1.5], None]))
 ROWS = st.lists(CELLS, max_size=12)
@@ -26,10 +26,10 @@ def batch_of(rows: list[Any]) -> pa.RecordBatch:
 @given(new=ROWS, old=ROWS)
 def test_as_many_rows_stay_as_there_are_on_both_sides(new: list[Any], old: list[Any]) -> None:
     match = match_rows(batch_of(new), batch_of(old), "key", None)
-    paired = [place for place in match.old.tolist() if place != NONE]
+    paired = [place for place in match.old.tolist() if place != NO_MATCH]
     assert len(paired) == len(set(paired))
     for place, (partner, is_same) in enumerate(zip(match.old, match.is_same, strict=True)):
-        if partner != NONE:
+        if partner != NO_MATCH:
             assert new[place][0] == old[partner][0]
             assert is_same == (new[place] == old[partner])
     both = Counter(map(repr, new)) & Counter(map(repr, old))
@@ -47,12 +47,12 @@ def test_a_numbered_row_stays_where_it_is_or_is_moved_with_its_content(
     )
     match = match_rows(first, second, "key", "place")
     for n, (partner, is_same) in enumerate(zip(match.old.tolist(), match.is_same.tolist(), strict=True)):
-        if partner != NONE:
+        if partner != NO_MATCH:
             assert new[n][0] == old[partner][0]
         if is_same:
             assert (new[n], places[0][n]) == (old[partner], places[1][partner])
     counts = Counter(map(repr, new)) & Counter(map(repr, old))
-    kept = sum(partner != NONE and new[n] == old[partner] for n, partner in enumerate(match.old.tolist()))
+    kept = sum(partner != NO_MATCH and new[n] == old[partner] for n, partner in enumerate(match.old.tolist()))
     assert kept == counts.total()
 
 

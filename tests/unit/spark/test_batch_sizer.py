@@ -14,7 +14,7 @@ def settled(policy: BatchPolicy, seconds_per_row: float) -> tuple[int, float]:
     for _ in range(20):
         seconds = sizer.rows * seconds_per_row
         longest = max(longest, seconds)
-        sizer.took(sizer.rows, seconds)
+        sizer.record_batch_time(sizer.rows, seconds)
     return sizer.rows, longest
 
 
@@ -35,5 +35,5 @@ def test_the_bounds_are_kept() -> None:
 
 def test_a_short_last_batch_says_nothing() -> None:
     sizer = BatchSizer(BatchPolicy(initial_rows=100))
-    sizer.took(3, 60.0)
+    sizer.record_batch_time(3, 60.0)
     assert sizer.rows == 100

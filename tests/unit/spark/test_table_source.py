@@ -12,15 +12,15 @@ from tidemill.spark.table_source import TableSource
 
 
 @pytest.fixture
-def seen() -> list[int]:
+def on_rows() -> list[int]:
     return []
 
 
 @pytest.fixture
-def source(tmp_path: Path, seen: list[int]) -> TableSource:
+def source(tmp_path: Path, on_rows: list[int]) -> TableSource:
     rows = pa.table({"x": list(range(10)), "key": list("aabbccddee")})
     dataset = lance.write_dataset(rows, str(tmp_path / "t.lance"))
-    return TableSource(dataset, {"twice": "x * 2", "key": "key"}, "x > 1", None, None, seen.append)
+    return TableSource(dataset, {"twice": "x * 2", "key": "key"}, "x > 1", None, None, on_rows.append)
 
 
 def test_it_is_read_in_every_form(source: TableSource) -> None:
@@ -40,6 +40,6 @@ def test_it_is_narrowed_and_stays_as_it_was(source: TableSource) -> None:
     assert source.with_row_id().to_arrow().column_names == ["twice", "key", "_rowid"]
 
 
-def test_it_says_how_many_rows_were_read(source: TableSource, seen: list[int]) -> None:
+def test_it_says_how_many_rows_were_read(source: TableSource, on_rows: list[int]) -> None:
     source.to_arrow()
-    assert sum(seen) == 8
+    assert sum(on_rows) == 8

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.spark.type_casts import fitted
+from tidemill.spark.type_casts import cast_values
 
 LISTS = pa.list_(pa.float32())
 VECTORS = pa.list_(pa.float32(), 2)
@@ -19,16 +19,16 @@ VECTORS = pa.list_(pa.float32(), 2)
     [[], [None], [None, None], [[1.0, 2.0]], [None, [1.0, 2.0], None, [3.0, None]], [[1.0, 2.0], None]],
 )
 def test_lists_become_vectors(values: list[Any]) -> None:
-    found = fitted(pa.array(values, LISTS), VECTORS)
+    found = cast_values(pa.array(values, LISTS), VECTORS)
     found.validate(full=True)
     assert found.type == VECTORS
     assert found.to_pylist() == values
-    assert fitted(pa.array([[9.0], *values], LISTS)[1:], VECTORS).to_pylist() == values
+    assert cast_values(pa.array([[9.0], *values], LISTS)[1:], VECTORS).to_pylist() == values
 
 
 def test_a_list_of_another_length_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="another length than 2"):
-        fitted(pa.array([[1.0, 2.0], [3.0]], LISTS), VECTORS)
+    with pytest.raises(ValueError, match="does not have the length 2"):
+        cast_values(pa.array([[1.0, 2.0], [3.0]], LISTS), VECTORS)
 
 
 @pytest.mark.parametrize("around", [pa.list_, pa.large_list], ids=["list", "large_list"])
@@ -41,16 +41,16 @@ def test_vectors_inside_other_values_are_found(around: Any) -> None:
     ]
     before = pa.struct([("vecs", pa.list_(LISTS)), ("n", pa.int32())])
     after = pa.struct([("vecs", around(VECTORS)), ("n", pa.uint8())])
-    found = fitted(pa.array(values, before), after)
+    found = cast_values(pa.array(values, before), after)
     found.validate(full=True)
     assert found.type == after
     assert found.to_pylist() == values
-    assert fitted(pa.array(values, before)[1:], after).to_pylist() == values[1:]
+    assert cast_values(pa.array(values, before)[1:], after).to_pylist() == values[1:]
 
 
 def test_decimals_are_moved_to_a_place_of_their_own() -> None:
     column = pa.array([Decimal("1.5"), None], pa.decimal128(5, 1))
-    found = fitted(column, column.type)
+    found = cast_values(column, column.type)
     assert found.equals(column)
     assert found.buffers()[1].address % 16 == 0
     assert found.buffers()[1].address != column.buffers()[1].address
@@ -58,4 +58,4 @@ def test_decimals_are_moved_to_a_place_of_their_own() -> None:
 
 def test_values_that_would_change_do_not_fit() -> None:
     with pytest.raises(ValueError, match="not in range"):
-        fitted(pa.array([300], pa.int32()), pa.uint8())
+        cast_values(pa.array([300], pa.int32()), pa.uint8())

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-# Byte order on both: PostgreSQL would otherwise sort and page names by the locale of its cluster.
+# Byte order on both dialects: by default PostgreSQL sorts and pages names by the locale of its cluster.
 TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"id": "CHAR(32)", "name": "TEXT", "bytes": "BLOB"},
     "postgresql": {"id": "UUID", "name": 'TEXT COLLATE "C"', "bytes": "BYTEA"},
@@ -68,7 +68,7 @@ STATEMENTS: Final = (
         UNIQUE (table_id, name)
     )
     """,
-    # The source may be dropped and leave the view with what it holds, so it is not a reference.
+    # Not a foreign key: a source may be dropped while the view keeps its rows.
     """
     CREATE TABLE materialized_views (
         view_id {id} PRIMARY KEY REFERENCES tables (table_id),
@@ -93,7 +93,7 @@ STATEMENTS: Final = (
         PRIMARY KEY (subject_id, digest)
     )
     """,
-    # Jobs are history: they outlive the table they worked on.
+    # No foreign key: jobs are history and outlive their table.
     """
     CREATE TABLE jobs (
         job_id {name} PRIMARY KEY,

@@ -1,4 +1,4 @@
-"""What callers noted on transactions: properties beyond those the commit or the job carries."""
+"""Properties that callers set on transactions, beyond those of the commit or the job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from tidemill.store.migrations.m0001_initial import TYPES
 
-# Like jobs, the notes are history: they outlive the table that the transaction changed.
+# No foreign key: like jobs, these properties are history and outlive the table.
 STATEMENTS: Final = (
     """
     CREATE TABLE transactions (

@@ -1,4 +1,4 @@
-"""Functions in versions, unpacked columns, views with function columns, and jobs that can be paused."""
+"""Versions of functions, columns unpacked from structs, function columns in views, and pausing of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets, and names that stand for queries."""
+"""Secrets and stored queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters and lists of jobs, whose values a column holds, rows that failed, and named environments."""
+"""Clusters and job lists, the version that holds a column's values, row errors, and named environments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ STATEMENTS: Final = (
     "ALTER TABLE jobs ADD COLUMN cluster {name} NOT NULL DEFAULT 'default'",
     "DROP INDEX jobs_waiting",
     "CREATE INDEX jobs_waiting ON jobs (cluster, created_at, job_id) WHERE state IN ('QUEUED', 'RUNNING')",
-    # Each list is read from its newest job on.
+    # Each list is read newest job first.
     "CREATE INDEX jobs_of_table ON jobs (table_id, job_id)",
     "CREATE INDEX jobs_of_subject ON jobs (subject_id, job_id)",
     "CREATE INDEX jobs_of_kind ON jobs (kind, job_id)",
     "CREATE INDEX jobs_in_state ON jobs (state, job_id)",
     "ALTER TABLE computed_columns ADD COLUMN has_auto_backfill BOOLEAN NOT NULL DEFAULT FALSE",
     "ALTER TABLE coverage ADD COLUMN published BIGINT NOT NULL DEFAULT 0",
-    # Nobody noted which version holds the results; it is not before the one that they were made from.
+    # The version with the results was not recorded; it is no earlier than the one they were computed from.
     "UPDATE coverage SET published = watermark",
     "ALTER TABLE coverage ADD COLUMN outdated_row_ids {bytes}",
     """

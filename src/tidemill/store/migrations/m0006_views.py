@@ -1,4 +1,4 @@
-"""Views of several sources, and what a view says about its refreshes."""
+"""Views with several sources, and refresh settings of views."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Integer, Text, Uuid, column, insert, select, 
 from tidemill.store.migrations.m0001_initial import TYPES
 
 BEFORE: Final = (
-    # A source may be dropped and leave the view with what it holds, so it is not a reference.
+    # Not a foreign key: a source may be dropped while the view keeps its rows.
     """
     CREATE TABLE view_sources (
         view_id {id} NOT NULL REFERENCES materialized_views (view_id) ON DELETE CASCADE,
@@ -33,7 +33,7 @@ AFTER: Final = (
     "ALTER TABLE materialized_views ADD COLUMN environment TEXT NOT NULL DEFAULT '{{}}'",
 )
 
-# As they are at this step, whatever becomes of them later.
+# The tables as of this migration; later ones may change them.
 views: Final = table(
     "materialized_views", column("view_id", Uuid), column("source_id", Uuid), column("query", Text)
 )
@@ -74,7 +74,7 @@ def _move_sources(connection: Connection) -> None:
 
 
 def _rename_full(connection: Connection) -> None:
-    """A refresh that was asked to compute everything has said so with a flag."""
+    """Replaces the old `is_full` flag of refresh requests with the policy `full`."""
     flagged = select(jobs).where(jobs.c.kind == "refresh", jobs.c.request.like('%"is_full":true%'))
     for row in connection.execute(flagged).all():
         request = {**orjson.loads(row.request), "policy": "full"}

@@ -1,4 +1,4 @@
-"""Iceberg tables and views beside Lance tables, receipts of requests, and tables whose files are to go."""
+"""Iceberg tables and views, receipts of requests, and the queue of tables whose files are to be removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATEMENTS: Final = (
         metadata {bytes} NOT NULL
     )
     """,
-    # Every new Iceberg table is compared with the places of all others.
+    # Every new Iceberg table is checked against the locations of all others.
     "CREATE INDEX tables_location ON tables (location)",
     """
     CREATE TABLE receipts (
@@ -30,7 +30,7 @@ STATEMENTS: Final = (
     )
     """,
     "CREATE INDEX receipts_expiry ON receipts (expires_at)",
-    # The table is gone from the catalog when its files are still to go, so it is not a reference.
+    # Not a foreign key: the table has left the catalog when its files are removed.
     """
     CREATE TABLE iceberg_purges (
         entry_id {id} PRIMARY KEY,
@@ -47,7 +47,7 @@ STATEMENTS: Final = (
 def upgrade(connection: Connection) -> None:
     types = TYPES[connection.dialect.name]
     if connection.dialect.name == "postgresql":
-        # Byte order, as on SQLite: what lies in a place is a range of the index.
+        # Byte order, as on SQLite, so that everything below a location is a range of the index.
         connection.exec_driver_sql("ALTER TABLE tables ALTER COLUMN location TYPE {name}".format_map(types))
     for statement in STATEMENTS:
         connection.exec_driver_sql(statement.format_map(types))

@@ -1,4 +1,4 @@
-"""Which manifest a row of a version means, what waits for it, and versions on their way out."""
+"""Manifest digests, writes deferred until the manifest is in place, and versions marked as deleted."""
 
 from __future__ import annotations
 

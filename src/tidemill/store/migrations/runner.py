@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this code, one numbered step after the other."""
+"""Upgrades a database to the current schema, one numbered migration after the other."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0007_iceberg.upgrade,
     m0008_deferred_effects.upgrade,
 )
-"""In order; the first is number 1. A released one never changes."""
+"""In order, starting with number 1. A released migration never changes."""
 
 MIGRATION_LOCK: Final = 0x7469_6465  # "tide"
 
 
 def migrate(connection: Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Applies what is missing; processes that start together take turns."""
+    """Applies missing migrations; processes that start together take turns.
+
+    Raises Unavailable if the database has a newer schema.
+    """
     if connection.dialect.name == "postgresql":
-        # A turn may take longer than a statement otherwise may.
+        # Waiting for another process and migrating may exceed the usual statement timeout.
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
     connection.exec_driver_sql(
@@ -51,7 +54,7 @@ def migrate(connection: Connection, migrations: Sequence[Migration] = MIGRATIONS
     current = connection.scalar(select(func.max(schema_migrations.c.version))) or 0
     if current > len(migrations):
         raise Unavailable(
-            f"The catalog database has schema {current} and this Tidemill knows {len(migrations)}; "
+            f"The catalog database has schema {current} but this Tidemill only knows {len(migrations)}; "
             "start a newer Tidemill"
         )
     for number, upgrade in enumerate(migrations[current:], start=current + 1):

@@ -1,4 +1,10 @@
-"""Connections to a SQLite file that only read: no reader waits for a writer, or for another reader."""
+"""A pool of read-only connections to a SQLite file.
+
+In WAL mode readers never wait for a writer or for each other, provided they do not share a connection. Nearly
+every request reads, so connections and the repositories on them are kept open between uses: creating them
+costs more than most queries. Connections run in autocommit mode with `query_only`, so every statement sees
+the last commit of any process and a stray write fails.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +26,13 @@ MAX_IDLE: Final = 64
 
 
 class SqliteReaders:
-    """Connections stay open between uses; every statement sees the last commit of any process."""
+    """Hands out read-only connections and keeps up to MAX_IDLE of them open."""
 
     def __init__(self, url: URL, busy_timeout: timedelta) -> None:
         self._busy_timeout = busy_timeout
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"check_same_thread": False})
         self._idle: deque[_Reader] = deque()
-        event.listen(self._engine, "connect", self._prepare)
+        event.listen(self._engine, "connect", self._configure)
 
     def reader(self) -> ReaderLease:
         return ReaderLease(self)
@@ -44,21 +50,21 @@ class SqliteReaders:
         with translated():
             return _Reader(self._engine.connect())
 
-    def release(self, reader: _Reader, *, is_sound: bool) -> None:
-        if is_sound and len(self._idle) < MAX_IDLE:
-            reader.end()
+    def release(self, reader: _Reader, *, is_reusable: bool) -> None:
+        if is_reusable and len(self._idle) < MAX_IDLE:
+            reader.reset()
             self._idle.append(reader)
         else:
             reader.close()
 
-    def _prepare(self, connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
+    def _configure(self, connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {in_milliseconds(self._busy_timeout)}")
         connection.execute("PRAGMA query_only = ON")
 
 
 class ReaderLease:
-    """One block of reading; written out as a class because nearly every request enters one or more."""
+    """The context manager of one read block; a class, because nearly every request enters one."""
 
     __slots__ = ("_reader", "_readers")
 
@@ -72,22 +78,22 @@ class ReaderLease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # In what state a connection is after an error of the database is not worth knowing.
-        self._readers.release(self._reader, is_sound=not isinstance(error, DBAPIError))
+        # After a database error the state of the connection is uncertain, so it is closed.
+        self._readers.release(self._reader, is_reusable=not isinstance(error, DBAPIError))
         if isinstance(error, DBAPIError):
             with translated():
                 raise error
 
 
 class _Reader:
-    """One connection with its repositories made once: they cost more than most reads."""
+    """One connection together with its repositories."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.transaction = SqlTransaction(connection)
 
-    def end(self) -> None:
-        """Each statement was a transaction of its own; SQLAlchemy has to be told that they are over."""
+    def reset(self) -> None:
+        """Ends the transaction that SQLAlchemy believes is open; in SQLite each statement was its own."""
         if self._connection.in_transaction():
             self._connection.rollback()
 

@@ -1,4 +1,16 @@
-"""How the threads of one process write to SQLite: one by one, over one connection."""
+"""How the threads of one process write to SQLite: one at a time, over a single connection.
+
+SQLite allows one writer per database and makes others poll with growing sleeps. So threads of this process
+queue at an in-process lock first (`WriteLock`), and only the one that holds it competes with other processes.
+The connection and its repositories stay open between transactions, because creating them costs more than a
+commit.
+
+In non-blocking mode (see `tidemill.catalog.nonblocking`) neither wait is allowed: if the lock or the database
+is busy, `begin` raises WouldBlock and the caller repeats the request in a thread.
+
+After any error the connection is discarded: SQLAlchemy's idea of its state may differ from SQLite's, and the
+next transaction could commit the leftovers of this one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +31,7 @@ from tidemill.store.unit_of_work import SqlTransaction
 
 
 class WriteLock:
-    """Lets the threads of one process into SQLite one by one: its own waiting is by sleeping, and slow."""
+    """Admits one thread of this process at a time; faster than SQLite's own wait, which sleeps."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._lock = threading.Lock()
@@ -45,12 +57,12 @@ class WriteLock:
 
 
 class SqliteWriter:
-    """Keeps its connection, with the repositories on it, from one transaction to the next."""
+    """Runs write transactions on a connection that it keeps, with its repositories, between them."""
 
     def __init__(self, engine: Engine, write_lock: WriteLock) -> None:
         self._engine = engine
         self._write_lock = write_lock
-        self._kept: tuple[Connection, SqlTransaction] | None = None
+        self._cached: tuple[Connection, SqlTransaction] | None = None
 
     def transaction(self) -> WriterLease:
         return WriterLease(self)
@@ -59,23 +71,23 @@ class SqliteWriter:
         self._write_lock.acquire()
         try:
             with translated():
-                connection, transaction = self._kept or self._open()
+                connection, transaction = self._cached or self._connect()
                 if is_nonblocking():
-                    _begin_now(connection)
+                    _begin_without_waiting(connection)
                 connection.begin()
                 return transaction
         except WouldBlock:
             self._write_lock.release()
             raise
         except BaseException:
-            self._drop()
+            self._discard()
             self._write_lock.release()
             raise
 
     def end(self, error: BaseException | None) -> None:
-        """Commits, or rolls back what ended in an error; raises CommitStateUnknown."""
-        assert self._kept is not None
-        connection, _ = self._kept
+        """Commits, or rolls back after an error. Raises CommitStateUnknown."""
+        assert self._cached is not None
+        connection, _ = self._cached
         try:
             with translated():
                 if error is None:
@@ -85,24 +97,24 @@ class SqliteWriter:
                 if isinstance(error, DBAPIError):
                     raise error
         except BaseException:
-            self._drop()
+            self._discard()
             raise
         finally:
             self._write_lock.release()
 
     def close(self) -> None:
         with self._write_lock.held():
-            self._drop()
+            self._discard()
 
-    def _open(self) -> tuple[Connection, SqlTransaction]:
+    def _connect(self) -> tuple[Connection, SqlTransaction]:
         connection = self._engine.connect()
-        self._kept = connection, SqlTransaction(connection)
-        return self._kept
+        self._cached = connection, SqlTransaction(connection)
+        return self._cached
 
-    def _drop(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept[0].close()
+    def _discard(self) -> None:
+        cached, self._cached = self._cached, None
+        if cached is not None:
+            cached[0].close()
 
 
 def _commit(connection: Connection) -> None:
@@ -110,7 +122,7 @@ def _commit(connection: Connection) -> None:
         with committing():
             connection.commit()
     except BaseException:
-        # SQLAlchemy takes it for ended; after SQLITE_BUSY it is still open, and the next one would commit it.
+        # SQLAlchemy thinks the transaction ended, but after SQLITE_BUSY it is open: the next would commit it.
         try:
             connection.connection.rollback()
         except sqlite3.Error:
@@ -118,8 +130,8 @@ def _commit(connection: Connection) -> None:
         raise
 
 
-def _begin_now(connection: Connection) -> None:
-    """Begins unless another process is writing; what SQLAlchemy begins afterwards is this transaction."""
+def _begin_without_waiting(connection: Connection) -> None:
+    """Begins, or raises WouldBlock if another process is writing. SQLAlchemy then joins this transaction."""
     try:
         connection.connection.cursor().execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
@@ -129,7 +141,7 @@ def _begin_now(connection: Connection) -> None:
 
 
 class WriterLease:
-    """One transaction, as a block."""
+    """The context manager of one transaction."""
 
     __slots__ = ("_writer",)
 
