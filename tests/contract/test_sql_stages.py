@@ -24,8 +24,9 @@ from tidemill.jobs.model.sql import SqlPlan
 from tidemill.jobs.model.stages import RunSql, SqlInput, ViewTarget, WrittenRows
 from tidemill.jobs.planner.sql import plan_sql, sql_sources
 from tidemill.lance.key_hashes import key_array
+from tidemill.spark.failures import StatementFailed
 from tidemill.spark.session import ClassicCluster
-from tidemill.spark.sql_kernels import StatementFailed, run_sql
+from tidemill.spark.sql_kernels import run_sql
 from tidemill.spark.sql_tasks import whole_keys
 
 Row = dict[str, Any]

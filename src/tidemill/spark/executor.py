@@ -16,21 +16,15 @@ from __future__ import annotations
 
 import gc
 import pickle
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
-from tidemill.errors import TidemillError
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import warm_up
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
-from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import (
     ColumnFile,
@@ -43,8 +37,9 @@ from tidemill.jobs.model.stages import (
     WrittenRows,
 )
 from tidemill.jobs.ports import StageWatch
-from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
+from tidemill.jobs.stage_errors import RowFailed, TooManyRowsSkipped
 from tidemill.spark.cluster import SparkCluster
+from tidemill.spark.failures import SPARK_ERRORS, stage_failure
 from tidemill.spark.fan_out import Task
 from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.sql_kernels import run_sql
@@ -58,14 +53,6 @@ Outcome = TypeVar("Outcome", ColumnFile, ComputedRows, WrittenRows)
 
 POLL_SECONDS: Final = 0.2
 TASKS_PER_SLOT: Final = 2
-# Spark's message.
-PROCESS_ENDED: Final = "Python worker exited unexpectedly"
-PYTHON_TRACE: Final = re.compile(r"PythonException.*?(Traceback \(most.*?)(?:\n\n?\tat |\Z)", re.DOTALL)
-RAISED_LINE: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
-
-
-class StageFailed(TidemillError):
-    """Spark failed to finish a stage for a reason other than a failing row."""
 
 
 class SparkStageExecutor:
@@ -243,20 +230,8 @@ def _outcomes(running: Future[list[Outcome]], scratch: StageScratch) -> list[Out
         raise RowFailed(failure)
     try:
         return running.result()
-    except (PySparkException, Py4JJavaError) as error:
-        if PROCESS_ENDED in str(error):
-            raise TaskProcessLost from error
-        trace = PYTHON_TRACE.search(str(error))
-        if trace is not None:
-            raise _task_failed(trace.group(1)) from error
-        if isinstance(error, Py4JJavaError):
+    except SPARK_ERRORS as error:
+        failure_of_stage = stage_failure(error)
+        if failure_of_stage is error:
             raise
-        raise StageFailed(f"Spark could not finish the stage: {error}") from error
-
-
-def _task_failed(trace: str) -> RowFailed:
-    """A failure that a task raised outside its function: no row is at fault."""
-    raised = [line for line in trace.splitlines() if RAISED_LINE.match(line)]
-    reason = raised[-1] if raised else "no reason given"
-    name = reason.partition(":")[0].rpartition(".")[2]
-    return RowFailed(RowFailure(None, name, f"a task failed: {reason}", trace))
+        raise failure_of_stage from error

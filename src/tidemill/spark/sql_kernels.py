@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import lance
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidemill.errors import ErrorCode, TidemillError
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
-from tidemill.jobs.stage_errors import TaskProcessLost
+from tidemill.spark.failures import SPARK_ERRORS, statement_failure
 from tidemill.spark.sql_tasks import Piece, input_schema, read_function, split_into_pieces, write_function
 
 TASKS_PER_SLOT: Final = 2
 SMALL_KEY_COUNT: Final = 1000
 ANSWER: Final = "answer binary"
-# Spark's message.
-PROCESS_ENDED: Final = "Python worker exited unexpectedly"
-RAISED_LINE: Final = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
-TRACE: Final = "Traceback (most recent call last)"
-MAX_MESSAGE_LENGTH: Final = 500
-
-
-class StatementFailed(TidemillError):
-    """Spark rejected a view's statement or failed to compute its result."""
-
-    code = ErrorCode.INVALID_INPUT
 
 
 def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: str) -> list[WrittenRows]:
@@ -54,8 +40,8 @@ def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: s
                 stage.target, result.columns, stage.inputs[0].keys if stage.inputs else None
             )
             answers = rows.mapInArrow(write, ANSWER).collect()
-        except (PySparkException, Py4JJavaError) as error:
-            raise _translated(error) from error
+        except SPARK_ERRORS as error:
+            raise statement_failure(error) from error
         finally:
             with suppress(PySparkException):
                 for source in stage.inputs:
@@ -105,15 +91,3 @@ def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None
                     session.conf.unset(name)
                 else:
                     session.conf.set(name, old)
-
-
-def _translated(error: Exception) -> TidemillError:
-    text = str(error)
-    if PROCESS_ENDED in text:
-        return TaskProcessLost()
-    if TRACE in text:
-        raised = RAISED_LINE.findall(text[text.index(TRACE) :])
-        name, message = raised[-1] if raised else ("", "no reason given")
-        return StatementFailed(f"a task failed: {name}: {message}"[:MAX_MESSAGE_LENGTH])
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return StatementFailed(f"Spark cannot evaluate the view: {first}"[:MAX_MESSAGE_LENGTH])
