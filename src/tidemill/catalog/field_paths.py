@@ -16,7 +16,7 @@ def parse_path(text: str, field: str) -> tuple[str, ...]:
     segments: list[str] = []
     rest = text
     while True:
-        segment, rest = _quoted(rest, field) if rest.startswith("`") else _plain(rest)
+        segment, rest = _read_quoted(rest, field) if rest.startswith("`") else _read_plain(rest)
         if not segment:
             raise InvalidInput(
                 field, f"{text!r:.100} has an empty name; write a.b, or a.`b.c` for a dot in a name"
@@ -30,7 +30,7 @@ def parse_path(text: str, field: str) -> tuple[str, ...]:
 
 
 def canonical_path(segments: Sequence[str]) -> str:
-    return ".".join(_written(segment) for segment in segments)
+    return ".".join(_quoted_if_needed(segment) for segment in segments)
 
 
 def resolve_path(
@@ -46,13 +46,15 @@ def resolve_path(
     segments = parse_path(text, field)
     found = _child(list(schema), segments[0])
     for segment in segments[1:]:
-        found = None if found is None else _inside(found.type, segment, is_through_lists=is_through_lists)
+        found = (
+            None if found is None else _find_inside(found.type, segment, is_through_lists=is_through_lists)
+        )
     if found is None:
         raise TableColumnNotFound(ident, text, tuple(schema.names))
     return canonical_path(segments), found
 
 
-def _quoted(text: str, field: str) -> tuple[str, str]:
+def _read_quoted(text: str, field: str) -> tuple[str, str]:
     name, position = "", 1
     while True:
         end = text.find("`", position)
@@ -65,23 +67,23 @@ def _quoted(text: str, field: str) -> tuple[str, str]:
         position = end + 2
 
 
-def _plain(text: str) -> tuple[str, str]:
+def _read_plain(text: str) -> tuple[str, str]:
     name, dot, rest = text.partition(".")
     return name, dot + rest
 
 
-def _written(segment: str) -> str:
+def _quoted_if_needed(segment: str) -> str:
     if "." not in segment and "`" not in segment:
         return segment
     escaped = segment.replace("`", "``")
     return f"`{escaped}`"
 
 
-def _inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
+def _find_inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
     found = _child(_children(data_type), name)
     is_list = pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
     if found is None and is_list and is_through_lists:
-        return _inside(data_type.value_type, name, is_through_lists=True)
+        return _find_inside(data_type.value_type, name, is_through_lists=True)
     return found
 
 

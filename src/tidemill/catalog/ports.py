@@ -114,7 +114,7 @@ class TableRepository(Protocol):
     def remove(self, table_id: UUID) -> None:
         """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
 
-    def forget_foreign(self, path: NamespacePath) -> None:
+    def remove_iceberg_names(self, path: NamespacePath) -> None:
         """Takes the names of Iceberg tables and views in the namespace and below away; their files stay."""
 
 
@@ -246,7 +246,7 @@ class CatalogTransaction(Protocol):
     @property
     def functions(self) -> FunctionRepository: ...
     @property
-    def notes(self) -> TransactionProperties: ...
+    def transaction_properties(self) -> TransactionProperties: ...
     @property
     def secrets(self) -> SecretRepository: ...
     @property
@@ -409,7 +409,7 @@ class TableQueries(Protocol):
 
     def query(self, table: Table, query: TableQuery, version: int) -> QueryResult: ...
 
-    def query_given(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+    def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
         """Queries rows that are in no table as if they were the table's."""
 
     def count_rows(self, table: Table, predicate: str | None, version: int) -> int: ...

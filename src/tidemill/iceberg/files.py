@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import orjson
 
-from tidemill.catalog.model.locations import LOCAL_URI, URI, settled_location
+from tidemill.catalog.model.locations import LOCAL_URI, URI, normalized_location
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
@@ -132,10 +132,10 @@ def _settled(location: str) -> str:
         raise InvalidInput(
             "location", f"{location!r:.200} is relative; it has to be absolute: a path from / on, or a URI"
         )
-    place = settled_location(location, "")
+    place = normalized_location(location, "")
     if local is not None:
         # Clients of Iceberg take a percent sign for itself, in a URI too.
-        place = settled_location(local[1], "")
+        place = normalized_location(local[1], "")
     if place.startswith("file:") or HOST.match(location) is not None:
         raise InvalidInput("location", f"{location:.200} names a host; it has to be file:///path")
     if local is None and uri is not None and uri[2].rstrip("/") != place.partition("://")[2]:

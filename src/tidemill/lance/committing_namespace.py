@@ -19,7 +19,7 @@ from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
-from tidemill.catalog.model.locations import is_below, settled_location
+from tidemill.catalog.model.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
@@ -29,7 +29,7 @@ from tidemill.errors import TidemillError
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
     """A manifest that somebody put into the table's directory may lead anywhere, and we would go there."""
     for base in dataset.base_paths().values():
-        place = settled_location(base.path, "")
+        place = normalized_location(base.path, "")
         if place != table.location and not is_below(place, f"{table.location}/tree"):
             raise InvalidTableState(table.ident, f"reads from {base.path:.200}, which this table may not")
 

@@ -22,7 +22,7 @@ from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
 
 API_KEY_HEADER: Final = "x-api-key"
-TOKENS_AT: Final = "POST /iceberg/v1/oauth/tokens"
+TOKEN_ENDPOINT: Final = "POST /iceberg/v1/oauth/tokens"
 # A JSON Web Token, because Iceberg's Java client reads from it when to ask for another. Others are not read
 # here, so there is no algorithm to be talked into.
 JWT_HEADER: Final = urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=").decode()
@@ -108,7 +108,7 @@ class ClientAuthentication:
         if scheme.lower() != "bearer":
             raise Unauthenticated(
                 f"A credential is missing: send '{API_KEY_HEADER}: <client id>:<secret>', "
-                f"or 'Authorization: Bearer <token>' with a token from {TOKENS_AT}"
+                f"or 'Authorization: Bearer <token>' with a token from {TOKEN_ENDPOINT}"
             )
         return Caller(self._subject_of(token.strip()))
 
@@ -132,8 +132,8 @@ class ClientAuthentication:
     def _check(self, credential: ClientCredential) -> str:
         """The client's id; takes the same time for a client that is not known."""
         known = self._digests.get(credential.client_id, bytes(sha256().digest_size))
-        is_right = hmac.compare_digest(sha256(credential.secret.encode()).digest(), known)
-        if not is_right:
+        is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), known)
+        if not is_valid:
             raise Unauthenticated("The credential is not '<client id>:<secret>' of a client of this server")
         return credential.client_id
 
@@ -142,10 +142,10 @@ class ClientAuthentication:
         if claims is None:
             raise Unauthenticated(
                 "The bearer token was not issued by this server, or its client has changed since; "
-                f"get one from {TOKENS_AT}"
+                f"get one from {TOKEN_ENDPOINT}"
             )
         if self._signer.has_expired(claims):
-            raise Unauthenticated(f"The bearer token has expired; get another from {TOKENS_AT}")
+            raise Unauthenticated(f"The bearer token has expired; get another from {TOKEN_ENDPOINT}")
         return claims.subject
 
     def _claims(self, token: str) -> Claims | None:

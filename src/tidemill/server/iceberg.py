@@ -26,11 +26,11 @@ from tidemill.store.engine import SqlStore
 
 
 def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> StoredFiles:
-    def is_anothers(directory: str) -> bool:
+    def belongs_to_another_table(directory: str) -> bool:
         with store.reading() as tx:
             return tx.iceberg.is_in_another(directory, table_id)
 
-    return StoredFiles(files, is_anothers)
+    return StoredFiles(files, belongs_to_another_table)
 
 
 @dataclass(frozen=True, slots=True)

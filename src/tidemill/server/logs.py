@@ -16,7 +16,7 @@ from structlog.typing import EventDict, WrappedLogger
 MAX_EVENT_BYTES: Final = 16_000
 MAX_TRACEBACK_BYTES: Final = 8_000
 # So few characters are below the limit, however they are encoded.
-SHORT_EVENT: Final = 2_000
+SHORT_EVENT_CHARACTERS: Final = 2_000
 
 
 def configure_logs(level: str) -> None:
@@ -43,7 +43,7 @@ def configure_logs(level: str) -> None:
 
 def cut_long_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Keeps an event below 16 KB: a recursion's traceback or a request's text can have any length."""
-    if sum(map(_length, event.values())) > SHORT_EVENT:
+    if sum(map(_length, event.values())) > SHORT_EVENT_CHARACTERS:
         share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
         for key, value in event.items():
             if _length(value):
@@ -60,20 +60,20 @@ def _length(value: object) -> int:
 def _cut(text: str, limit_bytes: int) -> str:
     """Both ends of a text: a traceback ends with its error, and begins with the request."""
     whole = text.encode(errors="replace").decode()
-    shown, kept = whole, len(whole)
-    while kept and len(orjson.dumps(shown)) > limit_bytes:
-        kept = kept * 3 // 4
-        first, last = whole[: kept // 2], whole[len(whole) - kept // 2 :]
-        shown = f"{first} … {len(whole) - kept} characters left out … {last}"
+    shown, kept_characters = whole, len(whole)
+    while kept_characters and len(orjson.dumps(shown)) > limit_bytes:
+        kept_characters = kept_characters * 3 // 4
+        first, last = whole[: kept_characters // 2], whole[len(whole) - kept_characters // 2 :]
+        shown = f"{first} … {len(whole) - kept_characters} characters left out … {last}"
     return shown
 
 
 def _add_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
-    event["timestamp"] = f"{_second(seconds)}.{nanoseconds // 1000:06}Z"
+    event["timestamp"] = f"{_formatted_second(seconds)}.{nanoseconds // 1000:06}Z"
     return event
 
 
 @lru_cache(maxsize=1)
-def _second(seconds: int) -> str:
+def _formatted_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

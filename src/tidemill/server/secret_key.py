@@ -42,17 +42,17 @@ class InstallationCipher:
 
     @cached_property
     def _key(self) -> bytes:
-        given = self._settings.secret_key
-        if given is None:
-            return _key_in(self._settings.root / KEY_FILE)
+        configured = self._settings.secret_key
+        if configured is None:
+            return _read_or_create_key(self._settings.root / KEY_FILE)
         try:
-            Fernet(given.encode())
+            Fernet(configured.encode())
         except ValueError as error:
             raise InvalidInput("secret_key", "has to be 32 bytes in URL-safe base64") from error
-        return given.encode()
+        return configured.encode()
 
 
-def _key_in(path: Path) -> bytes:
+def _read_or_create_key(path: Path) -> bytes:
     """Made by the first who needs it; a link makes those who start together agree on one."""
     if not path.exists():
         # Only its owner can read a temporary file.

@@ -21,7 +21,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
-from tidemill.server.coalesced_writes import JoiningProtocol
+from tidemill.server.coalesced_writes import CoalescingProtocol
 from tidemill.server.health import WorkerState
 from tidemill.server.logs import configure_logs
 from tidemill.server.parent_watch import GRACE_SECONDS, stop_with_stdin
@@ -47,9 +47,12 @@ def serve(settings: ServerSettings) -> None:
     adapters = open_adapters(settings)
     if settings.processes > 1 and not adapters.store.is_shared:
         raise InvalidInput("processes", "have to share a database; one in memory is for one process")
-    workers = Workers(adapters, _workers(settings) if settings.with_worker else ())
-    listener = _listener(settings)
-    children = [*workers.children, *(_sibling(settings, listener) for _ in range(settings.processes - 1))]
+    workers = Workers(adapters, _worker_processes(settings) if settings.with_worker else ())
+    listener = _open_listener(settings)
+    children = [
+        *workers.children,
+        *(_sibling_process(settings, listener) for _ in range(settings.processes - 1)),
+    ]
     limits = Limits(
         runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles)
     )
@@ -58,7 +61,9 @@ def serve(settings: ServerSettings) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
-    server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _silently)
+    server = AnnouncingServer(
+        _config(app), (lambda: _announce(settings, url)) if is_first else _announce_nothing
+    )
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
     for child in children:
@@ -69,7 +74,7 @@ def serve(settings: ServerSettings) -> None:
         for child in children:
             child.stop()
         if is_first:
-            _withdraw(settings)
+            _remove_state_file(settings)
         adapters.store.close()
 
 
@@ -77,7 +82,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=JoiningProtocol,
+        http=CoalescingProtocol,
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -108,10 +113,10 @@ class ChildProcess:
         self.settings = settings
         self._is_stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._keeper = Thread(target=self._keep, name=f"{command} keeper", daemon=True)
+        self._supervisor = Thread(target=self._supervise, name=f"{command} keeper", daemon=True)
 
     def start(self) -> None:
-        self._keeper.start()
+        self._supervisor.start()
 
     def wake(self) -> None:
         """There is a job: the worker need not wait for its next look."""
@@ -130,9 +135,9 @@ class ChildProcess:
                 process.wait(GRACE_SECONDS * 1.5)
             except subprocess.TimeoutExpired:
                 process.kill()
-        self._keeper.join()
+        self._supervisor.join()
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while not self._is_stopping.is_set():
             # The settings go as environment, so that the child has exactly ours.
             settings = self.settings.model_copy(update={"exit_with_stdin": True})
@@ -183,11 +188,11 @@ def _as_environment(settings: ServerSettings) -> dict[str, str]:
     }
 
 
-def _silently() -> None:
+def _announce_nothing() -> None:
     """Whoever started the first process has been told by it."""
 
 
-def _workers(settings: ServerSettings) -> list[ChildProcess]:
+def _worker_processes(settings: ServerSettings) -> list[ChildProcess]:
     """One for each cluster: a process has one Spark session."""
     return [
         ChildProcess("work", settings.model_copy(update={"cluster": name}))
@@ -195,13 +200,13 @@ def _workers(settings: ServerSettings) -> list[ChildProcess]:
     ]
 
 
-def _sibling(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
+def _sibling_process(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
     """Another process that takes connections from the same socket; the database is what they share."""
     update = {"listener": listener.fileno(), "processes": 1, "with_worker": False}
     return ChildProcess("serve", settings.model_copy(update=update))
 
 
-def _listener(settings: ServerSettings) -> socket.socket:
+def _open_listener(settings: ServerSettings) -> socket.socket:
     if settings.listener is None:
         return _listen(settings.host, settings.port)
     return socket.socket(fileno=settings.listener)
@@ -230,7 +235,7 @@ def _announce(settings: ServerSettings, url: str) -> None:
     sys.stdout.flush()
 
 
-def _withdraw(settings: ServerSettings) -> None:
+def _remove_state_file(settings: ServerSettings) -> None:
     """Another server may have been started under the same root since; its file stays."""
     file = settings.root / STATE_FILE
     with suppress(FileNotFoundError):

@@ -48,8 +48,8 @@ from tidemill.server.settings import ServerSettings
 from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 
-BEAT_SECONDS: Final = 2.0
-SWEEP_SECONDS: Final = 3600.0
+HEARTBEAT_SECONDS: Final = 2.0
+CHECKPOINT_CLEANUP_SECONDS: Final = 3600.0
 PURGE_SECONDS: Final = 60.0
 CHECKPOINT_AGE: Final = timedelta(days=7)
 
@@ -87,14 +87,14 @@ def work(settings: ServerSettings) -> None:
     cluster.warm_up()
     prepare_functions(cluster, settings.function_host())
     worker = build_worker(adapters, settings, cluster, owner)
-    Thread(target=_show_life, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
+    Thread(target=_send_heartbeats, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
     maintenance = (adapters, settings, wakeup, is_stopping)
     Thread(target=_run_maintenance, args=maintenance, name="maintenance", daemon=True).start()
     log.info("worker ready", owner=owner, cluster=settings.cluster, master=target.master)
     try:
         while not is_stopping.is_set():
             wakeup.clear()
-            if not _run_one(worker, cluster):
+            if not _run_next_job(worker, cluster):
                 wakeup.wait(settings.job_poll_seconds)
     finally:
         adapters.store.close()
@@ -129,7 +129,7 @@ def build_worker(
     )
 
 
-def _run_one(worker: JobWorker, cluster: SparkCluster) -> bool:
+def _run_next_job(worker: JobWorker, cluster: SparkCluster) -> bool:
     """Whether there was a job to do."""
     try:
         job = worker.claim()
@@ -155,14 +155,14 @@ def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
     log.info("job ended", job=job.job_id)
 
 
-def _show_life(adapters: Adapters, owner: str, is_stopping: Event) -> None:
+def _send_heartbeats(adapters: Adapters, owner: str, is_stopping: Event) -> None:
     while True:
         try:
             with adapters.store.transaction() as tx:
                 tx.workers.beat(owner)
         except Unavailable as error:
             log.warning("the database does not answer", error=str(error))
-        if is_stopping.wait(BEAT_SECONDS):
+        if is_stopping.wait(HEARTBEAT_SECONDS):
             return
 
 
@@ -171,29 +171,29 @@ class MaintenanceTask:
     """Something to be done again and again, so many seconds apart."""
 
     name: str
-    seconds: float
-    do: Callable[[], object]
+    interval_seconds: float
+    action: Callable[[], object]
     due_at: float = 0
 
-    def attend(self) -> None:
+    def run_if_due(self) -> None:
         if monotonic() < self.due_at:
             return
         try:
-            self.do()
+            self.action()
         except (TidemillError, OSError) as error:
             log.warning("maintenance task is waiting", task=self.name, error=str(error))
         except Exception:
             # The other duties are not to blame, and this one may go well next time.
             log.exception("maintenance task failed", task=self.name)
-        self.due_at = monotonic() + self.seconds
+        self.due_at = monotonic() + self.interval_seconds
 
 
 def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event, is_stopping: Event) -> None:
     """What is due by itself: columns and views that follow, and checkpoints nobody has come back for."""
     tasks = _maintenance_tasks(adapters, settings, wakeup)
-    while not is_stopping.wait(max(min(duty.due_at for duty in tasks) - monotonic(), 0)):
-        for duty in tasks:
-            duty.attend()
+    while not is_stopping.wait(max(min(task.due_at for task in tasks) - monotonic(), 0)):
+        for task in tasks:
+            task.run_if_due()
 
 
 def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Event) -> list[MaintenanceTask]:
@@ -215,7 +215,7 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
         MaintenanceTask(
             "dropped tables", PURGE_SECONDS, build_purger(adapters.store, adapters.files).purge_waiting
         ),
-        MaintenanceTask("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+        MaintenanceTask("checkpoints", CHECKPOINT_CLEANUP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
     ]
 
 

@@ -215,7 +215,7 @@ class SqlTableRepository:
         self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))
         self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
 
-    def forget_foreign(self, path: NamespacePath) -> None:
+    def remove_iceberg_names(self, path: NamespacePath) -> None:
         held_in = tables.c.namespace_id.in_(paths_under(self._connection, path))
         query = select(tables.c.table_id).where(held_in, ~IS_LANCE).order_by(tables.c.table_id)
         found = self._connection.scalars(query.with_for_update()).all()

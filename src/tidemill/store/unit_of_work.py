@@ -72,7 +72,7 @@ class SqlTransaction:
         self.tables = SqlTableRepository(connection)
         self.versions = SqlVersionRepository(connection)
         self.functions = SqlFunctionRepository(connection)
-        self.notes = SqlTransactionNotes(connection)
+        self.transaction_properties = SqlTransactionNotes(connection)
         self.secrets = SqlSecretRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
         self.receipts = SqlReceiptRepository(connection)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.server.serve import _as_environment, _workers
+from tidemill.server.serve import _as_environment, _worker_processes
 from tidemill.server.settings import ServerSettings, load_settings
 
 CLUSTERS = {"gpu": {"master": "spark://gpu:7077", "config": {"spark.executor.memory": "8g"}, "slots": 16}}
@@ -41,5 +41,5 @@ def test_a_child_has_the_defaults_when_nothing_was_said(monkeypatch: pytest.Monk
 
 
 def test_every_cluster_has_a_worker_of_its_own() -> None:
-    workers = _workers(load_settings(spark_clusters=CLUSTERS))
+    workers = _worker_processes(load_settings(spark_clusters=CLUSTERS))
     assert [worker.settings.cluster for worker in workers] == ["default", "gpu"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidemill.errors import InvalidInput
 
-FINISHED: Final = "SUCCEEDED"
+SUCCEEDED: Final = "SUCCEEDED"
 PENDING: Final = "PENDING"
 
 
@@ -36,7 +36,7 @@ class IndexType(StrEnum):
         return self.value.startswith("IVF_")
 
 
-OTHER_NAMES: Final[Mapping[str, IndexType]] = {
+ALIASES: Final[Mapping[str, IndexType]] = {
     "VECTOR": IndexType.IVF_PQ,
     "SCALAR": IndexType.BTREE,
     "INVERTED": IndexType.FTS,
@@ -100,7 +100,7 @@ class TableIndex:
     uuid: str
     columns: tuple[str, ...]
     index_type: str
-    status: str = FINISHED
+    status: str = SUCCEEDED
     type_url: str | None = None
     indexed_rows: int | None = None
     unindexed_rows: int | None = None
@@ -123,8 +123,8 @@ class IndexStatistics:
 def index_type_of(name: str, field: str) -> IndexType:
     """By its name in any case, or by another name that clients have for it."""
     wanted = name.upper()
-    if wanted in OTHER_NAMES:
-        return OTHER_NAMES[wanted]
+    if wanted in ALIASES:
+        return ALIASES[wanted]
     try:
         return IndexType(wanted)
     except ValueError as error:

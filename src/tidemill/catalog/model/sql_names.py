@@ -10,9 +10,9 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 
 from tidemill.errors import InvalidInput
 
-VALUES: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
+LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
 # Words that hold an expression together; a column of such a name has to stand in backticks.
-STRUCTURE: Final = frozenset(
+KEYWORDS: Final = frozenset(
     {
         TokenType.AND,
         TokenType.OR,
@@ -32,7 +32,7 @@ STRUCTURE: Final = frozenset(
         TokenType.ALIAS,
     }
 )
-BEFORE_NO_NAME: Final = frozenset({TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS})
+BEFORE_NON_NAMES: Final = frozenset({TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS})
 
 
 class LanceTokenizer(Tokenizer):
@@ -53,7 +53,7 @@ def with_names_replaced(text: str, replacement: Callable[[str], str | None], fie
         tokens = LanceTokenizer().tokenize(text)
     except TokenError as error:
         raise InvalidInput(field, f"is not a SQL expression ({error})"[:200]) from error
-    _check_closed(tokens, field)
+    _check_balanced(tokens, field)
     pieces: list[str] = []
     position = 0
     for index, token in enumerate(tokens):
@@ -67,17 +67,17 @@ def with_names_replaced(text: str, replacement: Callable[[str], str | None], fie
 def _is_name(tokens: list[Token], index: int) -> bool:
     """Most words may be names, unless they call a function, are a type, or follow a dot."""
     token = tokens[index]
-    if token.token_type in VALUES or (index and tokens[index - 1].token_type in BEFORE_NO_NAME):
+    if token.token_type in LITERALS or (index and tokens[index - 1].token_type in BEFORE_NON_NAMES):
         return False
     if token.token_type is TokenType.IDENTIFIER:
         return True
     is_called = index + 1 < len(tokens) and tokens[index + 1].token_type is TokenType.L_PAREN
-    if is_called or token.token_type in STRUCTURE:
+    if is_called or token.token_type in KEYWORDS:
         return False
     return token.text[:1].isalpha() or token.text.startswith("_")
 
 
-def _check_closed(tokens: list[Token], field: str) -> None:
+def _check_balanced(tokens: list[Token], field: str) -> None:
     """An expression that is put between parentheses must not get out of them."""
     depth = 0
     for token in tokens:

@@ -9,8 +9,8 @@ from tidemill.catalog.errors import LocationInUse
 from tidemill.catalog.model.locations import (
     ICEBERG_DIRECTORY,
     is_below,
-    lies_in_table_directory,
-    settled_location,
+    is_in_table_directory,
+    normalized_location,
 )
 from tidemill.catalog.ports import CatalogTransaction, TableFiles
 from tidemill.errors import InvalidInput
@@ -20,14 +20,14 @@ SOME_TABLE: Final = UUID(int=0)
 MANIFEST_SUFFIX: Final = ".manifest"
 
 
-class TablePlaces:
+class TableLocations:
     def __init__(self, files: TableFiles) -> None:
         self._files = files
         self._warehouse = files.location_of(SOME_TABLE).rpartition("/")[0]
 
-    def settled(self, raw: str) -> str:
+    def normalize(self, raw: str) -> str:
         """The location a caller chose, in the one form it is stored in; refuses places that are not ours."""
-        location = settled_location(raw, self._warehouse)
+        location = normalized_location(raw, self._warehouse)
         try:
             is_inside = self._files.is_inside(location) and self._files.is_inside(f"{location}/_versions")
         except NotADirectoryError as error:
@@ -39,7 +39,7 @@ class TablePlaces:
             )
         if location == f"{self._warehouse}/{ICEBERG_DIRECTORY}":
             raise InvalidInput("location", f"{raw!r:.200} is where tables of many lie")
-        if self.is_managed(location) and lies_in_table_directory(location, self._warehouse):
+        if self.is_managed(location) and is_in_table_directory(location, self._warehouse):
             raise InvalidInput("location", f"{raw!r:.200} lies in a directory that is named like a table's")
         return location
 

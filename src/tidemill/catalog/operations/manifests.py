@@ -22,7 +22,7 @@ STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
 FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
 NAMING_SCHEMES: Final = ("V1", "V2")
 # A manifest that is there and then is not was cleaned up between two looks.
-LOOKS: Final = 3
+PUBLISH_ATTEMPTS: Final = 3
 
 
 class Publication(Enum):
@@ -116,7 +116,9 @@ class StoredManifests:
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
         """Reads the staged manifest of somebody else and refuses what could hurt."""
         staged = self.get_staged(entry)
-        self._check(staged.content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
+        self._check(
+            staged.content, entry.version, table.branch, lambda path: self._is_part_of_table(table, path)
+        )
         return staged
 
     def get_staged(self, entry: VersionEntry) -> StagedManifest:
@@ -154,7 +156,7 @@ class StoredManifests:
                 return Publication.MISSING
             return Publication.OURS if size == version.manifest_size else Publication.FOREIGN
         content = None if staged is None else staged.content
-        for _ in range(LOOKS):
+        for _ in range(PUBLISH_ATTEMPTS):
             try:
                 if self._files.copy_if_absent(version.staged_path, version.manifest_path, content):
                     return Publication.OURS
@@ -166,7 +168,7 @@ class StoredManifests:
                 return found
         raise Unavailable(f"The storage refuses {version.manifest_path} and does not have it either")
 
-    def holds(self, key: str, staged: StagedManifest) -> bool:
+    def has_content(self, key: str, staged: StagedManifest) -> bool:
         """Whether there is an object with the same content."""
         try:
             return self._files.size_of(key) == staged.size and self._files.read(key) == staged.content
@@ -181,7 +183,7 @@ class StoredManifests:
             else:
                 # A row from before digests were kept; its staged manifest goes once the final one is ours.
                 size = self._files.size_of(version.staged_path)
-                is_ours = size is None or self.holds(version.staged_path, found)
+                is_ours = size is None or self.has_content(version.staged_path, found)
         except FileNotFoundError:
             return Publication.MISSING
         return Publication.OURS if is_ours else Publication.FOREIGN
@@ -189,7 +191,7 @@ class StoredManifests:
     def remove(self, key: str) -> None:
         self._files.remove(key)
 
-    def _is_root_of(self, table: Table, path: str) -> bool:
+    def _is_part_of_table(self, table: Table, path: str) -> bool:
         """A branch reads what it shares with its parents from the table itself, and nothing else."""
         root = self._files.key_of(table.location)
         base = self._files.key_of(path.removeprefix("file://")).rstrip("/")

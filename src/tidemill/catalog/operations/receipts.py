@@ -15,7 +15,7 @@ from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Unavailable, Unprocessable
 
-CLEAN_EVERY: Final = 200
+CLEANUP_EVERY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +39,37 @@ class ReceiptOperations:
         self._store = store
         self._authorizer = authorizer
         self.lifetime = lifetime
-        self._lives = lifetime + grace
+        self._retention = lifetime + grace
         self._count = itertools.count()
 
     def authorize(self, caller: Caller, needs: Sequence[Need]) -> None:
         for need in needs:
             self._authorizer.require(caller, need.permission, need.resource)
 
-    def find(self, asked: Receipt) -> Receipt | None:
+    def find(self, request: Receipt) -> Receipt | None:
         """The receipt of the very same request; raises Unprocessable when its key was used for another."""
         with self._store.reading() as tx:
-            found = tx.receipts.find(asked.key)
-        if found is not None and not found.is_for(asked):
+            found = tx.receipts.find(request.key)
+        if found is not None and not found.is_for(request):
             raise Unprocessable(
-                f"Idempotency-Key {asked.key} was used for another request; a new request needs a new key"
+                f"Idempotency-Key {request.key} was used for another request; a new request needs a new key"
             )
         return found
 
-    def keep(self, tx: CatalogTransaction, receipt: Receipt) -> None:
+    def record(self, tx: CatalogTransaction, receipt: Receipt) -> None:
         """In the transaction of what the receipt is for; raises ReceiptExists."""
-        tx.receipts.add(receipt, self._lives)
-        if next(self._count) % CLEAN_EVERY == 0:
+        tx.receipts.add(receipt, self._retention)
+        if next(self._count) % CLEANUP_EVERY == 0:
             tx.receipts.remove_expired()
 
-    def keep_alone(self, receipt: Receipt) -> Receipt:
+    def record_in_own_transaction(self, receipt: Receipt) -> Receipt:
         """For a request that changed nothing; gives the receipt that was first.
 
         Raises Unavailable: without a receipt the same request could be answered otherwise next time.
         """
         try:
             with self._store.transaction() as tx:
-                self.keep(tx, receipt)
+                self.record(tx, receipt)
         except ReceiptExists:
             return self.find(receipt) or receipt
         except CommitStateUnknown as error:

@@ -44,8 +44,8 @@ class RefOperations:
     def create_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
-        table = self._at(ident, branch, version)
-        with self._alone(table):
+        table = self._branch_with_version(ident, branch, version)
+        with self._locked(table):
             if name in self._refs.list_tags(table.on(MAIN_BRANCH)):
                 raise TableTagAlreadyExists(ident, name)
             self._refs.create_tag(table, name, version)
@@ -53,8 +53,8 @@ class RefOperations:
     def update_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
-        table = self._at(ident, branch, version)
-        with self._alone(table):
+        table = self._branch_with_version(ident, branch, version)
+        with self._locked(table):
             if name not in self._refs.list_tags(table.on(MAIN_BRANCH)):
                 raise TableTagNotFound(ident, name)
             self._refs.update_tag(table, name, version)
@@ -63,7 +63,7 @@ class RefOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
         table = self._main(ident)
-        with self._alone(table):
+        with self._locked(table):
             if name not in self._refs.list_tags(table):
                 raise TableTagNotFound(ident, name)
             self._refs.delete_tag(table, name)
@@ -82,7 +82,7 @@ class RefOperations:
         if name == MAIN_BRANCH:
             raise BranchAlreadyExists(ident, name)
         parent = self._versions.get_branch(ident, from_branch)
-        found = (
+        start = (
             self._versions.get_latest(parent)
             if from_version is None
             else self._versions.get(parent, from_version)
@@ -92,7 +92,7 @@ class RefOperations:
         # What is left of a branch that ended without its reference.
         if self._versions.find_latest(parent.on(name)) is not None:
             raise BranchAlreadyExists(ident, name)
-        self._refs.create_branch(parent, name, found.version)
+        self._refs.create_branch(parent, name, start.version)
 
     def delete_branch(self, caller: Caller, ident: TableIdent, name: str) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
@@ -100,7 +100,7 @@ class RefOperations:
             raise InvalidInput("name", "the branch main cannot be deleted; drop the table")
         check_branch_name(name, "name")
         table = self._main(ident)
-        with self._alone(table) as tx:
+        with self._locked(table) as tx:
             if name not in self._refs.list_branches(table):
                 raise BranchNotFound(ident, name)
             self._refs.delete_branch(table, name)
@@ -117,13 +117,13 @@ class RefOperations:
     def _main(self, ident: TableIdent) -> Table:
         return self._versions.get_branch(ident, MAIN_BRANCH)
 
-    def _at(self, ident: TableIdent, branch: str, version: int) -> Table:
+    def _branch_with_version(self, ident: TableIdent, branch: str, version: int) -> Table:
         table = self._versions.get_branch(ident, branch)
         self._versions.get(table, version)
         return table
 
     @contextmanager
-    def _alone(self, table: Table) -> Iterator[CatalogTransaction]:
+    def _locked(self, table: Table) -> Iterator[CatalogTransaction]:
         """References are files that are looked at and then written: one server at a time does that."""
         with self._store.transaction() as tx:
             tx.tables.lock(table)

@@ -10,7 +10,7 @@ from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, Table
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.manifests import StoredManifests
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
@@ -29,7 +29,7 @@ class RegistrationOperations:
     ) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._places = TablePlaces(files)
+        self._locations = TableLocations(files)
         self._manifests = StoredManifests(files, check)
         self._versions = versions
 
@@ -44,11 +44,11 @@ class RegistrationOperations:
         """Gives a name to a table that is in storage already; its versions become ours."""
         replaces = mode is RegisterMode.OVERWRITE
         self._authorizer.require(caller, Permission.MANAGE if replaces else Permission.WRITE, ident)
-        table = Table(uuid4(), ident, self._places.settled(location), properties=dict(properties))
+        table = Table(uuid4(), ident, self._locations.normalize(location), properties=dict(properties))
         with self._store.transaction() as tx:
             _find_replaced(tx, ident, mode)
         self._check_readable(table)
-        retry_deadlocks(lambda: self._put(table, mode))
+        retry_deadlocks(lambda: self._add_or_replace(table, mode))
         self._versions.find_latest(table)
         return table
 
@@ -64,14 +64,14 @@ class RegistrationOperations:
         self._authorizer.require(caller, Permission.WRITE, target)
         retry_deadlocks(lambda: self._rename(ident, target))
 
-    def _put(self, table: Table, mode: RegisterMode) -> None:
+    def _add_or_replace(self, table: Table, mode: RegisterMode) -> None:
         with self._store.transaction() as tx:
             # The root is the lock for locations.
             tx.namespaces.lock_all([NamespacePath(), table.ident.namespace])
             replaced = _find_replaced(tx, table.ident, mode)
             if replaced is not None:
                 tx.tables.remove(replaced.table_id)
-            self._places.check_free(tx, table.location)
+            self._locations.check_free(tx, table.location)
             tx.tables.add(table)
 
     def _remove(self, ident: TableIdent) -> Table:
@@ -90,12 +90,12 @@ class RegistrationOperations:
 
     def _check_readable(self, table: Table) -> None:
         """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""
-        found = self._manifests.find_all(table).final
-        if not found:
+        manifests = self._manifests.find_all(table).final
+        if not manifests:
             raise InvalidInput("location", f"there is no Lance table at {table.location}")
-        newest = max(found)
+        newest = max(manifests)
         try:
-            self._manifests.check_content(table, VersionEntry(newest, found[newest]))
+            self._manifests.check_content(table, VersionEntry(newest, manifests[newest]))
         except InvalidInput as error:
             raise InvalidInput("location", f"version {newest} at {table.location}: {error}") from error
 

@@ -15,7 +15,7 @@ from tidemill.catalog.ports import TableData
 MAX_FIELDS: Final = 200_000
 
 
-class KnownSchemas:
+class SchemaCache:
     """A committed version never changes, so its schema is read from storage once; the oldest go first."""
 
     def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
@@ -34,14 +34,14 @@ class KnownSchemas:
             version.staged_path,
             version.created_at,
         )
-        found = self._schemas.get(key)
-        if found is None:
+        schema = self._schemas.get(key)
+        if schema is None:
             may_block()
-            found = self._data.schema(table, version.version)
-            self._keep(key, found)
-        return found
+            schema = self._data.schema(table, version.version)
+            self._add(key, schema)
+        return schema
 
-    def _keep(self, key: Hashable, schema: pa.Schema) -> None:
+    def _add(self, key: Hashable, schema: pa.Schema) -> None:
         with self._lock:
             if key in self._schemas:
                 return

@@ -65,7 +65,7 @@ class SchemaOperations:
             raise InvalidInput("columns", "is empty; name at least one column")
         parsed = [parse_path(path, "columns") for path in paths]
         whole = [segments[0] for segments in parsed if len(segments) == 1]
-        on_commit = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _nothing_else
+        on_commit = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _no_effect
         return self._schemas.drop_columns(table, paths, on_commit)
 
     def update_field_metadata(
@@ -79,7 +79,7 @@ class SchemaOperations:
     def _renaming(self, table: Table, new_names: dict[str, str]) -> TransactionEffect:
         """Functions are bound to the columns of main."""
         if not new_names or table.branch != MAIN_BRANCH:
-            return _nothing_else
+            return _no_effect
         return self._bindings.renaming(table, new_names)
 
     def _writable(self, caller: Caller, ident: TableIdent, branch: str) -> Table:
@@ -98,5 +98,5 @@ def _check_new(names: Sequence[str]) -> None:
             raise InvalidInput("new_columns", f"names '{name}' twice")
 
 
-def _nothing_else(_: CatalogTransaction, __: int) -> None:
+def _no_effect(_: CatalogTransaction, __: int) -> None:
     return None

@@ -63,7 +63,7 @@ class VersionSettling:
 
         run_repeatable(self._store, withdraw)
 
-    def readable(self, version: TableVersion) -> TableVersion | None:
+    def ensure_readable(self, version: TableVersion) -> TableVersion | None:
         """The version with its manifest in place: a crash may have left that to the next reader.
 
         None when the manifest is gone. The version may turn out to be another writer's.
@@ -88,7 +88,7 @@ class VersionSettling:
                         self._manifests.remove(version.staged_path)
                 return settled
             case Publication.FOREIGN:
-                return self._exchange(version)
+                return self._replace_row(version)
             case Publication.MISSING:
                 return None
 
@@ -108,17 +108,17 @@ class VersionSettling:
             if current is not None and current.deferred is not None:
                 tx.apply(deferred)
                 if not tx.versions.settle(version):
-                    raise _RecordedByAnother
+                    raise _AlreadyRecorded
 
-        with suppress(_RecordedByAnother):
+        with suppress(_AlreadyRecorded):
             run_repeatable(self._store, record)
         return replace(version, deferred=None)
 
-    def _exchange(self, version: TableVersion) -> TableVersion | None:
+    def _replace_row(self, version: TableVersion) -> TableVersion | None:
         """Another writer's manifest has the name that the row reserved: the row is made to tell of theirs."""
         size = self._manifests.size_of(version.manifest_path)
 
-        def exchange(tx: CatalogTransaction) -> TableVersion | None:
+        def replace_row(tx: CatalogTransaction) -> TableVersion | None:
             current = tx.versions.lock(version)
             if current is None:
                 # Whoever exchanged it while we waited for the lock put another row in its place.
@@ -128,11 +128,13 @@ class VersionSettling:
             tx.versions.remove(version.table_id, version.branch, version.version)
             if size is None:
                 return None
-            found = _found(version.table_id, version.branch, version.version, version.manifest_path, size, tx)
+            found = _found_version(
+                version.table_id, version.branch, version.version, version.manifest_path, size, tx
+            )
             tx.versions.add(found)
             return found
 
-        return run_repeatable(self._store, exchange)
+        return run_repeatable(self._store, replace_row)
 
     def remove_row(self, version: TableVersion) -> None:
         def remove(tx: CatalogTransaction) -> None:
@@ -158,14 +160,14 @@ class VersionSettling:
         newest = max((*known, *found), default=0)
         gone = [row for row in suspects if self._is_gone(row, newest)]
         if gone or found:
-            self._adapt(table, gone, found, newest)
+            self._update_rows(table, gone, found, newest)
         for row in rows:
             # A crash may have come before the manifest was in place, or before the staged one was removed.
             if row.staged_path in stored.staged and row not in gone:
                 self.settle(row)
         return bool(found) or len(gone) < len(rows)
 
-    def _adapt(
+    def _update_rows(
         self, table: Table, suspects: Sequence[TableVersion], found: dict[int, str], newest: int
     ) -> None:
         """Removes rows whose manifest is gone and adds those of manifests that were found.
@@ -173,7 +175,7 @@ class VersionSettling:
         Under the table's lock, and looking again: what was listed may have been cleaned up since.
         """
 
-        def adapt(tx: CatalogTransaction) -> None:
+        def update_rows(tx: CatalogTransaction) -> None:
             tx.tables.lock(table)
             rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
             gone = [
@@ -196,9 +198,9 @@ class VersionSettling:
                 # Another server may have found it, too.
                 with suppress(TableVersionAlreadyExists):
                     if size is not None:
-                        tx.versions.add(_found(table.table_id, table.branch, version, key, size, tx))
+                        tx.versions.add(_found_version(table.table_id, table.branch, version, key, size, tx))
 
-        run_repeatable(self._store, adapt)
+        run_repeatable(self._store, update_rows)
 
     def _is_gone(self, row: TableVersion, newest: int) -> bool:
         """Whether the manifest was there and is not, as opposed to: is not there yet.
@@ -223,16 +225,16 @@ class VersionSettling:
             raise TableStorageMissing(table.ident, table.location, rows[-1].version)
 
 
-class _RecordedByAnother(Exception):
+class _AlreadyRecorded(Exception):
     """Somebody else has made the deferred writes of a version; ours are undone."""
 
 
-def _is_same(one: TableVersion, other: TableVersion) -> bool:
+def _is_same(left: TableVersion, right: TableVersion) -> bool:
     """Whether two rows of one number mean the same manifest."""
-    return (one.staged_path, one.manifest_size) == (other.staged_path, other.manifest_size)
+    return (left.staged_path, left.manifest_size) == (right.staged_path, right.manifest_size)
 
 
-def _found(
+def _found_version(
     table_id: UUID, branch: str, version: int, key: str, size: int, tx: CatalogTransaction
 ) -> TableVersion:
     return TableVersion(table_id, branch, version, key, key, size, tx.now())

@@ -64,7 +64,7 @@ def stored_query_of(store: CatalogStore, table: Table) -> StoredQuery:
         return tx.stored_queries.get(table)
 
 
-def through(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQuery:
+def query_over_source(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQuery:
     """The query of the source that a query of the name means; raises Unsupported where there is none."""
     name = stored.table.ident
     if query.version is not None:
@@ -78,21 +78,21 @@ def through(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQ
         raise Unsupported(
             f"full_text_query: {name} is a view that renames columns; search its source instead"
         )
-    names = _Names(stored, source)
+    rewriter = _ColumnRewriter(stored, source)
     vector = query.vector
     if vector is not None and vector.column is not None:
-        vector = replace(vector, column=names.plain(vector.column))
+        vector = replace(vector, column=rewriter.source_column(vector.column))
     return replace(
         query,
-        columns=names.columns(query),
-        filter=names.both(query.filter),
+        columns=rewriter.columns(query),
+        filter=rewriter.combined_filter(query.filter),
         vector=vector,
-        order=tuple(replace(entry, column=names.plain(entry.column)) for entry in query.order),
-        limit=_limit(stored, query),
+        order=tuple(replace(entry, column=rewriter.source_column(entry.column)) for entry in query.order),
+        limit=_combined_limit(stored, query),
     )
 
 
-class _Names:
+class _ColumnRewriter:
     """The columns of a stored query, as expressions over its source."""
 
     def __init__(self, stored: StoredQuery, source: pa.Schema) -> None:
@@ -111,7 +111,7 @@ class _Names:
 
         return with_names_replaced(text, replacement, field)
 
-    def both(self, predicate: str | None) -> str | None:
+    def combined_filter(self, predicate: str | None) -> str | None:
         """The rows of the query that meet the predicate as well."""
         if predicate is None:
             return self._stored.filter
@@ -123,24 +123,24 @@ class _Names:
         if given is None:
             return dict(self._stored.columns)
         if isinstance(given, tuple):
-            return {name: self.expression(_written(name), "columns") for name in given}
+            return {name: self.expression(_quoted_if_bare(name), "columns") for name in given}
         return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in given.items()}
 
-    def plain(self, column: str) -> str:
+    def source_column(self, column: str) -> str:
         """The source's column behind one that is only passed on."""
-        expression = self.expression(_written(column), "column")
+        expression = self.expression(_quoted_if_bare(column), "column")
         name = expression.strip("()`").replace("``", "`")
         if quoted_name(name) != expression.strip("()"):
             raise Unsupported(f"column: '{column}' of {self._stored.table.ident} is computed when it is read")
         return name
 
 
-def _written(name: str) -> str:
+def _quoted_if_bare(name: str) -> str:
     """A column as a client names it: bare, whatever characters it has, or a path in quotes of its own."""
     return name if "." in name or "`" in name else quoted_name(name)
 
 
-def _limit(stored: StoredQuery, query: TableQuery) -> int | None:
+def _combined_limit(stored: StoredQuery, query: TableQuery) -> int | None:
     if stored.limit is None:
         return query.limit
     left = max(stored.limit - (query.offset or 0), 0)

@@ -30,9 +30,9 @@ from tidemill.catalog.model.tables import (
     TableSummary,
     TableVersion,
 )
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.schema_cache import KnownSchemas
+from tidemill.catalog.operations.schema_cache import SchemaCache
 from tidemill.catalog.operations.storage_access import storage_access_of
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
@@ -65,8 +65,8 @@ class TableOperations:
         self._snapshots = snapshots
         self._versions = versions
         self._refs = refs
-        self._places = TablePlaces(files)
-        self._schemas = KnownSchemas(data)
+        self._locations = TableLocations(files)
+        self._schemas = SchemaCache(data)
 
     def create(
         self,
@@ -83,7 +83,7 @@ class TableOperations:
         if existing is not None and existing.kind is TableKind.QUERY:
             raise TableAlreadyExists(ident)
         if existing is not None and location is not None:
-            self._check_place(existing, location)
+            self._check_location(existing, location)
         if existing is not None and self._versions.find_latest(existing) is not None:
             if mode is CreateMode.CREATE:
                 raise TableAlreadyExists(ident)
@@ -112,7 +112,7 @@ class TableOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._new_table(ident, properties, location)
         if ident.namespace == SYSTEM_NAMESPACE:
-            self._make_system_namespace()
+            self._ensure_system_namespace()
         with self._store.transaction() as tx:
             self._add(tx, table)
         return table
@@ -122,7 +122,7 @@ class TableOperations:
     ) -> TableDescription:
         self._authorizer.require(caller, Permission.READ, ident)
         try:
-            table, version = self._at(caller, ident, point or TablePoint())
+            table, version = self._resolve_point(caller, ident, point or TablePoint())
         except TableIsQuery as query:
             return self._describe_query(query.table)
         schema = None if version is None else self._schemas.of(table, version)
@@ -134,7 +134,7 @@ class TableOperations:
         if point == TablePoint():
             self._get(ident)
         else:
-            self._at(caller, ident, point)
+            self._resolve_point(caller, ident, point)
 
     def summary(self, description: TableDescription) -> TableSummary | None:
         """Figures of what was described; None while there is no data."""
@@ -161,7 +161,7 @@ class TableOperations:
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
-            if not self._places.is_managed(table.location):
+            if not self._locations.is_managed(table.location):
                 raise InvalidTableState(
                     ident,
                     f"its data at {table.location} is outside the warehouse, where nothing is deleted; "
@@ -175,10 +175,10 @@ class TableOperations:
         try:
             self._data.create(table, rows, lambda tx, _: self._add(tx, table))
         except (TableAlreadyExists, NamespaceNotFound):
-            self._remove_unnamed(table)
+            self._remove_unregistered(table)
             raise
 
-    def _remove_unnamed(self, table: Table) -> None:
+    def _remove_unregistered(self, table: Table) -> None:
         """Takes away what was written for a table that did not come to be, but not from a chosen place."""
         with self._store.transaction() as tx:
             if tx.tables.find_by_id(table.table_id) is not None:
@@ -203,16 +203,18 @@ class TableOperations:
         with self._store.transaction() as tx:
             tx.tables.set_properties(table.table_id, properties)
 
-    def _check_place(self, table: Table, location: str) -> None:
-        if self._places.settled(location) != table.location:
+    def _check_location(self, table: Table, location: str) -> None:
+        if self._locations.normalize(location) != table.location:
             raise InvalidInput("location", f"{table.ident} lies at {table.location} and is not moved")
 
     def _add(self, tx: CatalogTransaction, table: Table) -> None:
         if table.location != self._files.location_of(table.table_id):
-            self._places.check_free(tx, table.location)
+            self._locations.check_free(tx, table.location)
         tx.tables.add(table)
 
-    def _at(self, caller: Caller, ident: TableIdent, point: TablePoint) -> tuple[Table, TableVersion | None]:
+    def _resolve_point(
+        self, caller: Caller, ident: TableIdent, point: TablePoint
+    ) -> tuple[Table, TableVersion | None]:
         """The table on the branch and the version that are meant; no version is a table without data."""
         version, branch = point.version, point.branch or MAIN_BRANCH
         if point.tag is not None:
@@ -233,7 +235,7 @@ class TableOperations:
         schema = None if latest is None else self._schemas.of(table, latest)
         return TableDescription(table, latest, schema)
 
-    def _make_system_namespace(self) -> None:
+    def _ensure_system_namespace(self) -> None:
         """Clients keep their own tables there, and take it for given."""
         with self._store.transaction() as tx, suppress(NamespaceAlreadyExists):
             if tx.namespaces.find(SYSTEM_NAMESPACE) is None:
@@ -253,10 +255,10 @@ class TableOperations:
         table_id = uuid4()
         self._files.check_reachable()
         if location is None:
-            place = self._files.location_of(table_id)
+            table_location = self._files.location_of(table_id)
         else:
-            place = self._places.settled(location)
+            table_location = self._locations.normalize(location)
             with self._store.transaction() as tx:
-                self._places.check_free(tx, place)
-            self._places.check_empty(place)
-        return Table(table_id, ident, place, properties=dict(properties))
+                self._locations.check_free(tx, table_location)
+            self._locations.check_empty(table_location)
+        return Table(table_id, ident, table_location, properties=dict(properties))

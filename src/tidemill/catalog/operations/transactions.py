@@ -56,8 +56,8 @@ class TransactionOperations:
     def describe(self, caller: Caller, levels: Sequence[str]) -> Transaction:
         found = self._get(caller, levels)
         with self._store.transaction() as tx:
-            notes = tx.notes.get(found.key)
-        return _with(found, notes)
+            transaction_properties = tx.transaction_properties.get(found.key)
+        return _with_properties(found, transaction_properties)
 
     def alter(
         self, caller: Caller, levels: Sequence[str], actions: Sequence[TransactionAction]
@@ -66,7 +66,7 @@ class TransactionOperations:
         found = self._get(caller, levels)
         self._authorizer.require(caller, Permission.WRITE, found.table)
         with self._store.transaction() as tx:
-            before = tx.notes.get(found.key)
+            before = tx.transaction_properties.get(found.key)
             after = dict(before)
             for index, action in enumerate(actions):
                 match action:
@@ -74,12 +74,12 @@ class TransactionOperations:
                         if _is_cancelling(found, action.status):
                             self._running.cancel(caller, tx, found.key)
                     case SetProperty() | UnsetProperty():
-                        _note(found, after, action, f"actions[{index}]")
+                        _apply_action(found, after, action, f"actions[{index}]")
                     case _:
                         assert_never(action)
             if after != before:
-                tx.notes.put(found.key, before, after)
-        return _with(self._get(caller, levels), after)
+                tx.transaction_properties.put(found.key, before, after)
+        return _with_properties(self._get(caller, levels), after)
 
     def _get(self, caller: Caller, levels: Sequence[str]) -> Transaction:
         if not levels or not all(levels):
@@ -116,8 +116,8 @@ class TransactionOperations:
         return None if self._versions.find(table, version) is None else self._history.find(table, version)
 
 
-def _with(found: Transaction, notes: Mapping[str, str]) -> Transaction:
-    return replace(found, properties={**notes, **found.properties})
+def _with_properties(found: Transaction, transaction_properties: Mapping[str, str]) -> Transaction:
+    return replace(found, properties={**transaction_properties, **found.properties})
 
 
 def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
@@ -132,10 +132,15 @@ def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
     return True
 
 
-def _note(found: Transaction, notes: dict[str, str], action: SetProperty | UnsetProperty, field: str) -> None:
+def _apply_action(
+    found: Transaction,
+    transaction_properties: dict[str, str],
+    action: SetProperty | UnsetProperty,
+    field: str,
+) -> None:
     if action.key in found.properties:
         raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is what the transaction says of itself")
-    is_there = action.key in notes
+    is_there = action.key in transaction_properties
     match action:
         case SetProperty():
             if is_there and action.mode is SetMode.FAIL:
@@ -143,11 +148,11 @@ def _note(found: Transaction, notes: dict[str, str], action: SetProperty | Unset
                     f"Transaction {found.key} has a property {action.key!r:.60} already"
                 )
             if not is_there or action.mode is SetMode.OVERWRITE:
-                notes[action.key] = action.value
+                transaction_properties[action.key] = action.value
         case UnsetProperty():
             if not is_there and action.mode is UnsetMode.FAIL:
                 raise ConcurrentModification(f"Transaction {found.key} has no property {action.key!r:.60}")
-            notes.pop(action.key, None)
+            transaction_properties.pop(action.key, None)
         case _:
             assert_never(action)
 

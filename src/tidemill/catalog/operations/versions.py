@@ -44,7 +44,7 @@ from tidemill.catalog.ports import (
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
-FEW_VERSIONS: Final = 20
+MAX_CHECKED_SINGLY: Final = 20
 """So many are looked for in storage one by one; for more the directory is listed."""
 ATTEMPTS: Final = 5
 
@@ -207,7 +207,7 @@ class VersionOperations:
                 if is_ours:
                     raise StagedManifestMissing(entry)
                 return None
-            if not self._is_of(settled, entry):
+            if not self._is_for_entry(settled, entry):
                 raise TableVersionAlreadyExists(table.ident, entry.version)
         except (OSError, Unavailable) as error:
             raise CommitStateUnknown(
@@ -216,12 +216,12 @@ class VersionOperations:
             ) from error
         return settled
 
-    def _is_of(self, version: TableVersion, entry: VersionEntry) -> bool:
+    def _is_for_entry(self, version: TableVersion, entry: VersionEntry) -> bool:
         """Whether it is what the request asked for; its row may be one that was found in storage."""
         if version.staged_path == entry.manifest_path:
             return True
         staged = self._manifests.find_staged(entry)
-        return staged is not None and self._manifests.holds(version.manifest_path, staged)
+        return staged is not None and self._manifests.has_content(version.manifest_path, staged)
 
     def list_versions(
         self, caller: Caller, ident: TableIdent, branch: str, order: Order, page: Page
@@ -235,12 +235,12 @@ class VersionOperations:
         if order is Order.DESCENDING and page == Page(limit=1):
             return [latest]
         found = self._page(table, order, page)
-        if page.limit is not None and page.limit <= FEW_VERSIONS:
-            readable = [
-                latest if version == latest else self._settling.readable(version) for version in found
+        if page.limit is not None and page.limit <= MAX_CHECKED_SINGLY:
+            ensure_readable = [
+                latest if version == latest else self._settling.ensure_readable(version) for version in found
             ]
-            if None not in readable:
-                return [version for version in readable if version is not None]
+            if None not in ensure_readable:
+                return [version for version in ensure_readable if version is not None]
         self._settling.reconcile(table)
         found = self._page(table, order, page)
         if not found:
@@ -248,7 +248,7 @@ class VersionOperations:
         return found
 
     def _page(self, table: Table, order: Order, page: Page) -> Sequence[TableVersion]:
-        after = None if page.after is None else _version_token(page.after)
+        after = None if page.after is None else _parse_page_token(page.after)
         with self._store.reading() as tx:
             return tx.versions.list_page(
                 table.table_id, table.branch, after, page.limit, is_descending=order is Order.DESCENDING
@@ -266,11 +266,11 @@ class VersionOperations:
             self._reconcile_if_ahead(table)
             with self._store.reading() as tx:
                 found = tx.versions.find(table.table_id, table.branch, version)
-        readable = None if found is None else self._settling.readable(found)
-        if found is not None and readable is None:
+        ensure_readable = None if found is None else self._settling.ensure_readable(found)
+        if found is not None and ensure_readable is None:
             # Cleaned up, or all of the storage is away: that is another answer.
             self._settling.reconcile(table)
-        return readable
+        return ensure_readable
 
     def get(self, table: Table, version: int) -> TableVersion:
         found = self.find(table, version)
@@ -283,21 +283,23 @@ class VersionOperations:
 
         Clients delete manifests and write versions without telling us; that is noticed here.
         """
-        readable = self._find_readable(table)
-        if readable is not None and not self._manifests.has(self._manifests.next_key(table, readable)):
-            return readable
+        ensure_readable = self._find_latest_readable(table)
+        if ensure_readable is not None and not self._manifests.has(
+            self._manifests.next_key(table, ensure_readable)
+        ):
+            return ensure_readable
         for _ in range(ATTEMPTS):
             if not self._settling.reconcile(table):
                 return None
-            readable = self._find_readable(table)
-            if readable is not None:
-                return readable
+            ensure_readable = self._find_latest_readable(table)
+            if ensure_readable is not None:
+                return ensure_readable
         raise Unavailable(f"The manifests of {table.ident} come and go; try again")
 
-    def _find_readable(self, table: Table) -> TableVersion | None:
+    def _find_latest_readable(self, table: Table) -> TableVersion | None:
         with self._store.reading() as tx:
             latest = tx.versions.find_latest(table.table_id, table.branch)
-        return None if latest is None else self._settling.readable(latest)
+        return None if latest is None else self._settling.ensure_readable(latest)
 
     def get_latest(self, table: Table) -> TableVersion:
         latest = self.find_latest(table)
@@ -366,7 +368,7 @@ def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | 
     raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
 
 
-def _version_token(token: str) -> int:
+def _parse_page_token(token: str) -> int:
     if not (token.isascii() and token.isdigit() and len(token) < 20):
         raise InvalidInput("page_token", f"{token!r:.60} is not a token of a version listing")
     return int(token)

@@ -33,7 +33,7 @@ from tidemill.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tidemill.protocols.http.call import Call, Callers, Handler
+from tidemill.protocols.http.call import Call, CallerResolver, Handler
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
@@ -42,7 +42,7 @@ REQUEST_ID_HEADER: Final = "x-request-id"
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CLIENT_CLOSED_REQUEST: Final = 499
 RETRY_AFTER_SECONDS: Final = "1"
-PANIC: Final = "PanicException"
+RUST_PANIC: Final = "PanicException"
 
 log = structlog.get_logger("tidemill.http")
 
@@ -103,18 +103,22 @@ class HttpApp:
     """Services in the order they are asked; the last one takes every path."""
 
     def __init__(
-        self, services: Sequence[Service], operations: Operations, limits: Limits, callers: Callers
+        self,
+        services: Sequence[Service],
+        operations: Operations,
+        limits: Limits,
+        resolve_caller: CallerResolver,
     ) -> None:
         self._services = [(service, Router(service.routes)) for service in services]
         self._operations = operations
         self._limits = limits
-        self._callers = callers
+        self._resolve_caller = resolve_caller
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="request")
         self._waiting_threads = anyio.CapacityLimiter(limits.waiting_threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
         else:
@@ -125,7 +129,7 @@ class HttpApp:
         request = _Request(scope, receive)
         trace = _Trace(scope["method"], _request_id(request.headers))
         try:
-            response = await self._answer(request, trace)
+            response = await self._respond(request, trace)
         except ClientDisconnect:
             _log_request(trace, CLIENT_CLOSED_REQUEST, started)
             return
@@ -133,7 +137,7 @@ class HttpApp:
         await response(scope, receive, send)
         _log_request(trace, response.status_code, started)
 
-    async def _answer(self, request: _Request, trace: _Trace) -> Response:
+    async def _respond(self, request: _Request, trace: _Trace) -> Response:
         raw_path = _raw_path(request.scope)
         # A path that cannot be decoded is refused by the protocol it was meant for.
         service, router = self._service_of(tuple(filter(None, raw_path.decode("latin-1").split("/"))))
@@ -144,7 +148,7 @@ class HttpApp:
             trace.route = match.route.pattern
             return await self._call(request, match, trace)
         except TidemillError as error:
-            return _refuse(service, error, request, trace)
+            return _error_response(service, error, request, trace)
         except ClientDisconnect:
             raise
         except Exception:
@@ -158,7 +162,7 @@ class HttpApp:
             return service.render_error(refusal)
 
     async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
-        caller = ANONYMOUS_CALLER if match.route.is_public else self._callers(request.headers)
+        caller = ANONYMOUS_CALLER if match.route.is_public else self._resolve_caller(request.headers)
         trace.caller = caller.principal
         call = Call(
             operations=self._operations,
@@ -173,7 +177,7 @@ class HttpApp:
             # Going to a thread and back costs more than a look into the database.
             with suppress(WouldBlock, Unavailable), nonblocking():
                 return match.route.handler(call)
-        handler = partial(_handled, match.route.handler, call)
+        handler = partial(_run_handler, match.route.handler, call)
         if match.route.is_waiting:
             return await anyio.to_thread.run_sync(handler, limiter=self._waiting_threads)
         return await asyncio.get_running_loop().run_in_executor(self._threads, handler)
@@ -196,12 +200,12 @@ class HttpApp:
                 return await _drain_body(request, self._limits.arrow_bytes)
 
 
-def _handled(handler: Handler, call: Call) -> Response:
+def _run_handler(handler: Handler, call: Call) -> Response:
     """A panic of a Rust library is no Exception in Python; to us it is one fault of one request."""
     try:
         return handler(call)
     except BaseException as error:
-        if type(error).__name__ != PANIC:
+        if type(error).__name__ != RUST_PANIC:
             raise
         raise RuntimeError(f"a library panicked: {error}") from error
 
@@ -210,18 +214,18 @@ async def _read_body(request: _Request, limit_bytes: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise InvalidInput("content-encoding", f"{encoding!r:.60} is not read here; send the body as it is")
-    chunks = [chunk async for chunk in _chunks(request, limit_bytes)]
+    chunks = [chunk async for chunk in _read_chunks(request, limit_bytes)]
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _drain_body(request: _Request, limit_bytes: int) -> bytes:
     """A client that is still sending when the answer comes may never read it."""
-    async for _ in _chunks(request, limit_bytes):
+    async for _ in _read_chunks(request, limit_bytes):
         pass
     return b""
 
 
-async def _chunks(request: _Request, limit_bytes: int) -> AsyncIterator[bytes]:
+async def _read_chunks(request: _Request, limit_bytes: int) -> AsyncIterator[bytes]:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise PayloadTooLarge("The body", limit_bytes)
@@ -243,7 +247,7 @@ def _query(raw: bytes) -> QueryParams:
     return QueryParams(raw)
 
 
-def _refuse(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
+def _error_response(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
     if error.code is ErrorCode.INTERNAL:
         log.error("request failed", route=trace.route, request_id=trace.request_id, exc_info=error)
     refusal = Refusal(error.code, str(error), trace.request_id, request.headers, error, trace.operation)
@@ -285,7 +289,7 @@ def _log_request(trace: _Trace, status: int, started: float) -> None:
     )
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _run_lifespan(receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

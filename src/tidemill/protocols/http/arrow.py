@@ -118,22 +118,26 @@ def _check_names(path: str, fields: Iterable[pa.Field]) -> None:
         seen.add(name)
 
 
-def _has_wide_values(kind: pa.DataType) -> bool:
+def _has_wide_values(data_type: pa.DataType) -> bool:
     """Values of 16 bytes, which in Rust have to start at a multiple of that and in C++ do not."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_wide_values(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return _has_wide_values(kind.value_type)
-    is_wide = pa.types.is_decimal(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
-    return is_wide or any(_has_wide_values(field.type) for field in _children(kind))
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_wide_values(data_type.storage_type)
+    if pa.types.is_dictionary(data_type):
+        return _has_wide_values(data_type.value_type)
+    is_wide = (
+        pa.types.is_decimal(data_type)
+        or pa.types.is_string_view(data_type)
+        or pa.types.is_binary_view(data_type)
+    )
+    return is_wide or any(_has_wide_values(field.type) for field in _children(data_type))
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _children(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return _children(kind.value_type)
-    return [kind.field(index) for index in range(kind.num_fields)]
+def _children(data_type: pa.DataType) -> list[pa.Field]:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _children(data_type.storage_type)
+    if pa.types.is_dictionary(data_type):
+        return _children(data_type.value_type)
+    return [data_type.field(index) for index in range(data_type.num_fields)]
 
 
 def _metadata_bytes(metadata: dict[bytes, bytes] | None) -> int:

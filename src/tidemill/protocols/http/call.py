@@ -27,7 +27,7 @@ class Call:
 
 Handler: TypeAlias = Callable[[Call], Response]
 
-Callers: TypeAlias = Callable[[Headers], Caller]
+CallerResolver: TypeAlias = Callable[[Headers], Caller]
 """Tells who sends a request, judged by its headers; raises Unauthenticated."""
 
 

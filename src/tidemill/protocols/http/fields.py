@@ -40,9 +40,9 @@ def read_object(body: bytes) -> Fields:
 class Fields:
     """A JSON object whose values are checked as they are taken; null is the same as absent."""
 
-    def __init__(self, values: Mapping[str, Any], inside: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
         self._values = values
-        self._inside = inside
+        self._prefix = prefix
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ class Fields:
         return self._values
 
     def name_of(self, key: str) -> str:
-        return f"{self._inside}.{key}" if self._inside else key
+        return f"{self._prefix}.{key}" if self._prefix else key
 
     def has(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -153,9 +153,9 @@ class Fields:
 
 def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
     """Names of choices come in any case, as PascalCase and as snake_case."""
-    wanted = _folded(raw)
+    wanted = _normalized(raw)
     for choice in choices:
-        if _folded(str(choice.value)) == wanted:
+        if _normalized(str(choice.value)) == wanted:
             return choice
     raise InvalidInput(field, f"{raw!r:.60} is none of {', '.join(str(choice.value) for choice in choices)}")
 
@@ -207,7 +207,7 @@ def _check_depth(value: Any) -> None:
     raise InvalidInput("body", f"is nested more than {MAX_JSON_DEPTH} deep")
 
 
-def _folded(text: str) -> str:
+def _normalized(text: str) -> str:
     return text.replace("_", "").lower()
 
 

@@ -82,7 +82,7 @@ class Router:
     def match(self, method: str, segments: tuple[str, ...]) -> Match:
         """Raises RouteNotFound, MethodNotAllowed."""
         allowed: set[str] = set()
-        for node, values in _leaves(self._root, segments, ()):
+        for node, values in _matching_nodes(self._root, segments, ()):
             if method in node.routes:
                 route, names = node.routes[method]
                 return Match(route, dict(zip(names, values, strict=True)))
@@ -106,7 +106,7 @@ class Router:
         node.routes[route.method] = (route, tuple(names))
 
 
-def _leaves(
+def _matching_nodes(
     node: _Node, segments: tuple[str, ...], values: tuple[str, ...]
 ) -> Iterable[tuple[_Node, tuple[str, ...]]]:
     if not segments:
@@ -115,6 +115,6 @@ def _leaves(
         return
     head, rest = segments[0], segments[1:]
     if head in node.literals:
-        yield from _leaves(node.literals[head], rest, values)
+        yield from _matching_nodes(node.literals[head], rest, values)
     if node.parameter is not None:
-        yield from _leaves(node.parameter, rest, (*values, head))
+        yield from _matching_nodes(node.parameter, rest, (*values, head))

@@ -87,7 +87,7 @@ def _carry_out(call: Call, asked: Receipt, run: Callable[[Keep], Answer]) -> Ans
     receipts = call.operations.receipts
 
     def keep(tx: CatalogTransaction, answer: Answer) -> None:
-        receipts.keep(tx, replace(asked, outcome=answer.to_bytes()))
+        receipts.record(tx, replace(asked, outcome=answer.to_bytes()))
 
     try:
         return run(keep)
@@ -101,7 +101,9 @@ def _carry_out(call: Call, asked: Receipt, run: Callable[[Keep], Answer]) -> Ans
         answer = _refused(error)
         if answer.status not in FINAL_STATUSES:
             raise
-        return Answer.from_bytes(receipts.keep_alone(replace(asked, outcome=answer.to_bytes())).outcome)
+        return Answer.from_bytes(
+            receipts.record_in_own_transaction(replace(asked, outcome=answer.to_bytes())).outcome
+        )
 
 
 def _refused(error: TidemillError) -> Answer:

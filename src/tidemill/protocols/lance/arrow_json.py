@@ -57,16 +57,18 @@ def metadata_json(metadata: Mapping[bytes, bytes] | None) -> dict[str, str] | No
 def is_same_type(given: Any, data_type: pa.DataType) -> bool:
     """Whether a client's JSON means this type in one of the vocabularies, whatever list items are called."""
     wanted = {"type": given} if isinstance(given, str) else given
-    return any(_bare(wanted) == _bare(type_json(data_type, vocabulary)) for vocabulary in Vocabulary)
+    return any(
+        _comparable(wanted) == _comparable(type_json(data_type, vocabulary)) for vocabulary in Vocabulary
+    )
 
 
-def _bare(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields = value.get("fields") or ()
     is_struct = value.get("type") == "struct"
     children = [
-        (field.get("name") if is_struct else None, _bare(field.get("type")))
+        (field.get("name") if is_struct else None, _comparable(field.get("type")))
         for field in fields
         if isinstance(field, dict)
     ]

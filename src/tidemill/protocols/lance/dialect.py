@@ -23,7 +23,7 @@ def is_lancedb(headers: Headers) -> bool:
     return LANCEDB_HEADER in headers
 
 
-def announcing(route: Route) -> Route:
+def with_capability_header(route: Route) -> Route:
     """The route, telling lancedb's client what it may ask for."""
 
     def handler(call: Call) -> Response:
@@ -35,7 +35,7 @@ def announcing(route: Route) -> Route:
     return replace(route, handler=handler)
 
 
-def with_version(call: Call, response: Response, version: int) -> Response:
+def with_version_header(call: Call, response: Response, version: int) -> Response:
     """lancedb's client takes the version of a read for one that later reads must not fall behind."""
     if is_lancedb(call.headers):
         response.headers[TABLE_VERSION_HEADER] = str(version)

@@ -108,21 +108,21 @@ def delete_predicate(fields: Fields) -> str:
     return predicate
 
 
-def merge_json(call: Call, done: EditResult) -> dict[str, Any]:
-    answer = {
-        "num_updated_rows": done.updated,
-        "num_inserted_rows": done.inserted,
-        "num_deleted_rows": done.deleted,
-        "version": done.version,
+def merge_json(call: Call, result: EditResult) -> dict[str, Any]:
+    body = {
+        "num_updated_rows": result.updated,
+        "num_inserted_rows": result.inserted,
+        "num_deleted_rows": result.deleted,
+        "version": result.version,
     }
-    return answer | ({"num_rows": done.updated + done.inserted} if is_lancedb(call.headers) else {})
+    return body | ({"num_rows": result.updated + result.inserted} if is_lancedb(call.headers) else {})
 
 
-def update_json(call: Call, done: EditResult) -> dict[str, Any]:
-    answer = {"updated_rows": done.updated, "version": done.version, "properties": dict(done.properties)}
-    return answer | ({"rows_updated": done.updated} if is_lancedb(call.headers) else {})
+def update_json(call: Call, result: EditResult) -> dict[str, Any]:
+    body = {"updated_rows": result.updated, "version": result.version, "properties": dict(result.properties)}
+    return body | ({"rows_updated": result.updated} if is_lancedb(call.headers) else {})
 
 
-def delete_json(call: Call, done: EditResult) -> dict[str, Any]:
-    counted = {"num_deleted_rows": done.deleted} if is_lancedb(call.headers) else {}
-    return {"version": done.version} | counted
+def delete_json(call: Call, result: EditResult) -> dict[str, Any]:
+    counted = {"num_deleted_rows": result.deleted} if is_lancedb(call.headers) else {}
+    return {"version": result.version} | counted

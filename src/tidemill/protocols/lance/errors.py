@@ -73,20 +73,20 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
 }
 
 
-NAMES_TAKEN: Final = frozenset({ErrorCode.TABLE_ALREADY_EXISTS, ErrorCode.TABLE_INDEX_ALREADY_EXISTS})
+ALREADY_EXISTS: Final = frozenset({ErrorCode.TABLE_ALREADY_EXISTS, ErrorCode.TABLE_INDEX_ALREADY_EXISTS})
 
 
 def render_error(refusal: Refusal) -> Response:
-    answer = LANCE_ERRORS[refusal.code]
-    body = {"error": refusal.message, "code": answer.code, "instance": refusal.request_id}
-    return json_response(body, _status(refusal, answer))
+    lance_error = LANCE_ERRORS[refusal.code]
+    body = {"error": refusal.message, "code": lance_error.code, "instance": refusal.request_id}
+    return json_response(body, _status(refusal, lance_error))
 
 
-def _status(refusal: Refusal, answer: LanceError) -> int:
+def _status(refusal: Refusal, lance_error: LanceError) -> int:
     """lancedb's remote client knows a table that exists already only by 400 and the words in the message.
 
     A 409 it sends again and again until it gives up, and the user never reads why.
     """
-    if refusal.code in NAMES_TAKEN and is_lancedb(refusal.headers):
+    if refusal.code in ALREADY_EXISTS and is_lancedb(refusal.headers):
         return 400
-    return answer.status
+    return lance_error.status

@@ -24,7 +24,7 @@ from tidemill.protocols.lance.geneva_types import geneva_type
 
 GENEVA_BACKEND: Final = "DockerUDFSpecV1"
 # What a manifest can ask of the environment that functions run in.
-MANIFEST_DEMANDS: Final = (
+MANIFEST_KEYS: Final = (
     "pip",
     "pip_extra_index_urls",
     "conda",
@@ -39,15 +39,15 @@ MANIFEST_DEMANDS: Final = (
 
 
 def geneva_column(name: str, column: Fields) -> ColumnDeclaration:
-    outputs = _outputs(column, name)
+    outputs = _checked_outputs(column, name)
     types = {output.required_text("column"): _type(output) for output in outputs}
     siblings = () if len(outputs) == 1 else tuple(map(_sibling, outputs))
     value_type = types[name] if not siblings else _struct(siblings, types)
-    declared = geneva_exchange(name, column, value_type)
+    declared = geneva_replacement(name, column, value_type)
     return replace(declared, siblings=siblings, metadata=dict.fromkeys(types, declared.metadata[name]))
 
 
-def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> ColumnDeclaration:
+def geneva_replacement(name: str, column: Fields, value_type: pa.DataType) -> ColumnDeclaration:
     """Another function for a column that has this type: the client does not say it again."""
     envelope = geneva_envelope(column, "udf")
     check_pickle(envelope, column.name_of("udf"), "udf_pickle")
@@ -66,7 +66,7 @@ def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> Colum
     )
 
 
-def geneva_exchange_of(declared: Fields) -> tuple[str, Fields] | None:
+def find_geneva_replacement(declared: Fields) -> tuple[str, Fields] | None:
     """The name and function of a column whose function is exchanged, if it is one of Geneva's."""
     (entry,) = declared.objects("new_columns")
     column = entry.nested("virtual_column")
@@ -86,7 +86,7 @@ def check_manifest(fields: Fields) -> None:
         raise InvalidInput(name, "is the name of a manifest; only backfill_column takes those") from error
     if not isinstance(wanted, dict):
         raise InvalidInput(name, "has to be a JSON object")
-    for key in MANIFEST_DEMANDS:
+    for key in MANIFEST_KEYS:
         if wanted.get(key):
             raise InvalidInput(
                 f"{name}.{key}",
@@ -94,7 +94,7 @@ def check_manifest(fields: Fields) -> None:
             )
 
 
-def _outputs(column: Fields, name: str) -> tuple[Fields, ...]:
+def _checked_outputs(column: Fields, name: str) -> tuple[Fields, ...]:
     outputs = column.objects("outputs")
     if not outputs:
         raise InvalidInput(column.name_of("outputs"), "is missing; it has to say what the column holds")
@@ -118,7 +118,7 @@ def _struct(siblings: tuple[ColumnOutput, ...], types: Mapping[str, pa.DataType]
 def _column_metadata(column: Fields, path: str) -> dict[str, str]:
     """What Geneva's client looks for in a column before it asks for a backfill."""
     given = column.texts_by_name("field_metadata") or {}
-    own = {
+    reserved = {
         "virtual_column": "true",
         "virtual_column.udf_backend": GENEVA_BACKEND,
         "virtual_column.udf_name": column.text("udf_name") or "",
@@ -129,9 +129,9 @@ def _column_metadata(column: Fields, path: str) -> dict[str, str]:
     }
     for key in ("manifest", "manifest_checksum"):
         if column.text(key):
-            own[f"virtual_column.{key}"] = column.text(key) or ""
+            reserved[f"virtual_column.{key}"] = column.text(key) or ""
     extra = column.texts_by_name("metadata") or {}
-    return {**given, **extra, **own}
+    return {**given, **extra, **reserved}
 
 
 def geneva_envelope(fields: Fields, key: str) -> bytes:

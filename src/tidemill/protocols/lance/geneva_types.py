@@ -14,25 +14,27 @@ PRINTED: Final = re.compile(r"(?P<family>[a-z_]+)(?P<width>[0-9]*)[\[(](?P<argum
 
 def geneva_type(given: Any, field: str) -> pa.DataType:
     """The type that the JSON means; raises InvalidInput."""
-    return parse_type(_renamed(given), field)
+    return parse_type(_with_lance_names(given), field)
 
 
-def _renamed(given: Any, depth: int = 0) -> Any:
+def _with_lance_names(given: Any, depth: int = 0) -> Any:
     """The same with Lance's names alone; what cannot be read is left for the parser to complain about."""
     if isinstance(given, str):
-        return _name(given)
+        return _lance_name(given)
     if not isinstance(given, dict) or depth > 64:
         return given
-    renamed = {**given, "type": _renamed(given.get("type"), depth + 1)}
+    renamed = {**given, "type": _with_lance_names(given.get("type"), depth + 1)}
     if isinstance(given.get("fields"), list):
         renamed["fields"] = [
-            {**field, "type": _renamed(field.get("type"), depth + 1)} if isinstance(field, dict) else field
+            {**field, "type": _with_lance_names(field.get("type"), depth + 1)}
+            if isinstance(field, dict)
+            else field
             for field in given["fields"]
         ]
     return renamed
 
 
-def _name(text: str) -> str:
+def _lance_name(text: str) -> str:
     found = PRINTED.fullmatch(text)
     if found is None:
         return text

@@ -24,7 +24,7 @@ from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, check_pickle
 from tidemill.protocols.lance.view_options import EnvironmentReader, function_spec, view_kind, with_options
 
 # What a view over a plain scan cannot mean, or what would make it another view at each refresh.
-UNSERVED_QUERY_KEYS: Final = (
+UNSUPPORTED_QUERY_KEYS: Final = (
     "vector",
     "full_text_query",
     "order_by",
@@ -34,7 +34,7 @@ UNSERVED_QUERY_KEYS: Final = (
     "with_row_id",
     "with_row_address",
 )
-HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
+HIDDEN_COLUMNS: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
 
 
 def is_geneva_query(text: str) -> bool:
@@ -56,11 +56,11 @@ def geneva_view(
     kind = view_kind(fields)
     spec = function_spec(fields, kind)
     function, inputs = (None, ()) if spec is None else _view_function(spec, kind)
-    made = set() if function is None or kind is ViewKind.UDTF else set(function.output.names)
-    shown = [name for name in output.names if name not in HIDDEN and name not in made]
+    computed = set() if function is None or kind is ViewKind.UDTF else set(function.output.names)
+    passed_through = [name for name in output.names if name not in HIDDEN_COLUMNS and name not in computed]
     definition = ViewDefinition(
         kind=kind,
-        query=_source(query, namespace, kind, shown),
+        query=_source(query, namespace, kind, passed_through),
         raw_query=raw_query,
         output=output.with_metadata(_view_metadata(fields, query, kind)),
         function=function,
@@ -80,16 +80,18 @@ def _view_function(spec: Fields, kind: ViewKind) -> tuple[Function, tuple[str, .
     key = "chunker_payload" if kind is ViewKind.CHUNKER else "udtf_payload"
     body = check_pickle(envelope, "udtf_spec.udtf", key)
     output = decode_schema(body.required_text("output_schema_bytes"), "udtf_spec.udtf.output_schema_bytes")
-    made = FunctionKind.CHUNKER if kind is ViewKind.CHUNKER else FunctionKind.TABLE
+    computed = FunctionKind.CHUNKER if kind is ViewKind.CHUNKER else FunctionKind.TABLE
     name = spec.text("udtf_name") or body.text("name") or "function"
     inputs = spec.texts("input_columns") or body.texts("input_columns") or ()
-    return geneva_function(name, made, envelope, output), inputs
+    return geneva_function(name, computed, envelope, output), inputs
 
 
-def _source(query: Fields, namespace: tuple[str, ...], kind: ViewKind, shown: list[str]) -> SourceQuery:
+def _source(
+    query: Fields, namespace: tuple[str, ...], kind: ViewKind, passed_through: list[str]
+) -> SourceQuery:
     base = query.nested("base")
     assert base is not None
-    for key in UNSERVED_QUERY_KEYS:
+    for key in UNSUPPORTED_QUERY_KEYS:
         if base.raw(key) not in (None, False, []):
             raise Unsupported(
                 f"{base.name_of(key)}: is not supported in a view; a view is made from a plain scan"
@@ -98,8 +100,8 @@ def _source(query: Fields, namespace: tuple[str, ...], kind: ViewKind, shown: li
         raise Unsupported("source_query.shuffle: is not supported in a view; its rows have no order")
     columns = _columns(base)
     if kind is ViewKind.CHUNKER:
-        known = {name: quoted_name(name) for name in shown} if columns is None else columns
-        columns = {alias: expression for alias, expression in known.items() if alias in shown}
+        known = {name: quoted_name(name) for name in passed_through} if columns is None else columns
+        columns = {alias: expression for alias, expression in known.items() if alias in passed_through}
     return SourceQuery(
         source=(*namespace, query.required_text("source_table")),
         columns=columns,

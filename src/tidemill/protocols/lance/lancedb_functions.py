@@ -35,19 +35,19 @@ NAMED_STRUCT: Final = "named_struct"
 
 def registration(ident: TableIdent, body: Fields) -> Function:
     """The function that a request to register one gives; raises what cannot be served before it is kept."""
-    runtime = _required(body, "runtime")
-    signature = _required(body, "signature")
+    runtime = _required_object(body, "runtime")
+    signature = _required_object(body, "signature")
     requirements = _requirements(runtime)
     if body.objects("secret_bindings"):
         raise Unsupported(
             "secret_bindings: secrets are kept, but not handed to functions yet; leave them out"
         )
-    source, entrypoint = _source(_required(body, "artifact"))
+    source, entrypoint = _source(_required_object(body, "artifact"))
     return source_function(
         entrypoint,
         source,
         [entry.required_text("name") for entry in signature.objects("inputs")],
-        _output_type(_required(signature, "output")),
+        _output_type(_required_object(signature, "output")),
         name=stored_name(ident),
         python=runtime.required_text("python_version"),
         requirements=requirements,
@@ -118,7 +118,7 @@ def registration_job_json(job_id: str, registered: RegisteredFunction) -> dict[s
 
 def function_reference(fields: Fields) -> tuple[TableIdent, int, str]:
     """Name, version and object id of the function that new columns are bound to."""
-    reference = _required(_required(fields, "function"), "application").nested("function")
+    reference = _required_object(_required_object(fields, "function"), "application").nested("function")
     if reference is None:
         raise InvalidInput("function.application.function", "is missing; it has to name a function")
     namespace = namespace_path(reference.texts("namespace_path") or ())
@@ -129,8 +129,8 @@ def function_reference(fields: Fields) -> tuple[TableIdent, int, str]:
 
 def bound_columns(fields: Fields, registered: RegisteredFunction) -> ColumnDeclaration:
     """The columns that one application of a function fills, all together."""
-    binding = _required(fields, "function")
-    application = _required(binding, "application")
+    binding = _required_object(fields, "function")
+    application = _required_object(binding, "application")
     function = registered.function
     outputs = _outputs(binding, fields)
     return ColumnDeclaration(
@@ -149,7 +149,7 @@ def _inputs(function: Function, application: Fields) -> tuple[str, ...]:
             raise Unsupported(
                 f"{entry.name_of('kind')}: {entry.raw('kind')!r:.60}; only columns can be given"
             )
-        columns[entry.required_text("parameter")] = _required(entry, "value").required_text("path")
+        columns[entry.required_text("parameter")] = _required_object(entry, "value").required_text("path")
     if columns.keys() != set(function.parameters):
         raise InvalidInput(
             application.name_of("inputs"),
@@ -195,13 +195,13 @@ def _with_arguments(function: Function, application: Fields) -> Function:
     arguments = {name: value for name, value in given.items() if value is not None}
     if not arguments:
         return function
-    written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    arguments_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return source_function(
         function.entrypoint or function.name,
         function.payload.decode(),
         function.parameters,
         function.value_type,
-        name=f"{function.name}({written:.200})",
+        name=f"{function.name}({arguments_text:.200})",
         python=function.python,
         requirements=function.requirements,
         arguments=arguments,
@@ -221,7 +221,7 @@ def _source(artifact: Fields) -> tuple[str, str]:
     adapter = artifact.nested("adapter")
     if adapter is not None and adapter.required_text("kind") != ADAPTER:
         raise Unsupported(f"artifact.adapter.kind: {adapter.text('kind')!r:.60} is not supported")
-    content = _required(artifact, "content")
+    content = _required_object(artifact, "content")
     if content.required_text("encoding") != "base64":
         raise InvalidInput("artifact.content.encoding", "has to be 'base64'")
     source = decode_base64(content.required_text("data"), "artifact.content.data")
@@ -241,7 +241,7 @@ def _requirements(runtime: Fields) -> tuple[str, ...]:
         raise Unsupported(
             "runtime.env: is not supported yet; make the function a class and give values to __init__"
         )
-    environment = _required(runtime, "environment")
+    environment = _required_object(runtime, "environment")
     if environment.required_text("kind") != "pip":
         raise Unsupported(
             f"runtime.environment.kind: {environment.text('kind')!r:.60} is not supported yet; use pip"
@@ -257,17 +257,17 @@ def _call_kind(source: str, entrypoint: str) -> FunctionKind:
         raise InvalidInput("artifact.content.data", f"is not Python ({error})"[:300]) from error
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == entrypoint:
-            return _hinted(node.args.args)
+            return _kind_from_hints(node.args.args)
         if isinstance(node, ast.ClassDef) and node.name == entrypoint:
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
             return next(
-                (_hinted(item.args.args[1:]) for item in methods if item.name == "__call__"),
+                (_kind_from_hints(item.args.args[1:]) for item in methods if item.name == "__call__"),
                 FunctionKind.SCALAR,
             )
     raise InvalidInput("artifact.entrypoint", f"{entrypoint!r:.60} is not defined in the content")
 
 
-def _hinted(parameters: Sequence[ast.arg]) -> FunctionKind:
+def _kind_from_hints(parameters: Sequence[ast.arg]) -> FunctionKind:
     hints = [None if entry.annotation is None else ast.unparse(entry.annotation) for entry in parameters]
     names = {None if hint is None else hint.strip("'\"").rpartition(".")[2] for hint in hints}
     if "RecordBatch" in names:
@@ -294,8 +294,12 @@ def _checked_signature(signature: Fields) -> dict[str, Any]:
         for entry in signature.objects(key):
             _field_type(entry)
     inputs, output = signature.raw("inputs"), signature.raw("output")
-    kept = {"inputs": inputs or [], "output": output, "initialization": signature.raw("initialization") or []}
-    return dict(orjson.loads(orjson.dumps(kept)))
+    stored = {
+        "inputs": inputs or [],
+        "output": output,
+        "initialization": signature.raw("initialization") or [],
+    }
+    return dict(orjson.loads(orjson.dumps(stored)))
 
 
 def _field_type(entry: Fields) -> pa.DataType:
@@ -305,7 +309,7 @@ def _field_type(entry: Fields) -> pa.DataType:
     return function_type(entry.required_text("arrow_type"), entry.name_of("arrow_type"))
 
 
-def _required(fields: Fields, key: str) -> Fields:
+def _required_object(fields: Fields, key: str) -> Fields:
     found = fields.nested(key)
     if found is None:
         raise InvalidInput(fields.name_of(key), "is missing; it has to be a JSON object")

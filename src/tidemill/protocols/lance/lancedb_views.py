@@ -21,7 +21,7 @@ SCAN_FORMAT: Final = 1
 # What its client calls the layout of views that group rows; it reads no other of several tables.
 STATEMENT_FORMAT: Final = 2
 # What its client writes for a view of the rows of an index that are not near others.
-DEDUPLICATION: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
+VECTOR_DEDUP: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
 VIEW_KEYS: Final = frozenset({"id", "query", "with_no_data", "identity", "context"})
 
 
@@ -35,12 +35,12 @@ def is_sql_view(fields: Fields) -> bool:
 def sql_view_definition(fields: Fields) -> ViewDefinition:
     fields.refuse_unknown(VIEW_KEYS)
     text = fields.required_text("query")
-    if DEDUPLICATION.match(text):
+    if VECTOR_DEDUP.match(text):
         raise Unsupported("query: vector_dedup() is not supported yet; a view is made from tables")
     query, statement = read_sql(text, "query")
-    spelt = query_text(query) if statement is None else statement
-    layout = SCAN_FORMAT if statement is None else STATEMENT_FORMAT
-    definition = orjson.dumps({"format": layout, "query": spelt}).decode()
+    canonical = query_text(query) if statement is None else statement
+    definition_format = SCAN_FORMAT if statement is None else STATEMENT_FORMAT
+    definition = orjson.dumps({"format": definition_format, "query": canonical}).decode()
     return ViewDefinition(
         kind=ViewKind.QUERY,
         query=query,

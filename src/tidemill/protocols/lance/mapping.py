@@ -105,7 +105,7 @@ def table_json(table: Table) -> dict[str, Any]:
     }
 
 
-def departed_json(table: Table) -> dict[str, Any]:
+def removed_table_json(table: Table) -> dict[str, Any]:
     """A table that is not in the catalog any more."""
     return {
         "id": list(table.ident.levels),

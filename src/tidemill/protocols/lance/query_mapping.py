@@ -42,9 +42,9 @@ def explained_query(call: Call, fields: Fields) -> tuple[Fields, str]:
     query = fields.nested("query")
     if query is None:
         raise InvalidInput("query", "is missing; it has to be the query to explain")
-    named = query.texts("id")
-    if named is not None and named != levels_of(call):
-        raise InvalidInput("query.id", f"{list(named)} is not {list(levels_of(call))} of the path")
+    body_id = query.texts("id")
+    if body_id is not None and body_id != levels_of(call):
+        raise InvalidInput("query.id", f"{list(body_id)} is not {list(levels_of(call))} of the path")
     branches = {name for name in (fields.text("branch"), query.text("branch")) if name}
     if len(branches) > 1:
         raise InvalidInput("query.branch", "is not the branch that the request names")

@@ -45,7 +45,7 @@ def page_of(names: Iterable[str], page: Page) -> list[str]:
 
 def _body(call: Call) -> Fields:
     fields = read_object(call.body)
-    named = fields.texts("id")
-    if named is not None and named != levels_of(call):
-        raise InvalidInput("id", f"{list(named)} in the body is not {list(levels_of(call))} of the path")
+    body_id = fields.texts("id")
+    if body_id is not None and body_id != levels_of(call):
+        raise InvalidInput("id", f"{list(body_id)} in the body is not {list(levels_of(call))} of the path")
     return fields

@@ -16,12 +16,12 @@ PRINTED: Final = re.compile(
 )
 TEXT: Final = r'"((?:[^"\\]|\\.)*)"'
 COLUMN: Final = rf"column: (?:None|Some\({TEXT}\)), "
-OTHERS: Final = r"(?:, \w+: [\w()]+)* \}\)"
+OTHER_FIELDS: Final = r"(?:, \w+: [\w()]+)* \}\)"
 MATCH: Final = re.compile(
     rf"Match\(MatchQuery \{{ {COLUMN}terms: {TEXT}, boost: ([\d.]+), fuzziness: (?:None|Some\((\d+)\)), "
-    rf"max_expansions: (\d+), operator: (And|Or), prefix_length: (\d+){OTHERS}"
+    rf"max_expansions: (\d+), operator: (And|Or), prefix_length: (\d+){OTHER_FIELDS}"
 )
-PHRASE: Final = re.compile(rf"Phrase\(PhraseQuery \{{ {COLUMN}terms: {TEXT}, slop: (\d+){OTHERS}")
+PHRASE: Final = re.compile(rf"Phrase\(PhraseQuery \{{ {COLUMN}terms: {TEXT}, slop: (\d+){OTHER_FIELDS}")
 ESCAPED_CHARACTER: Final = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 MAX_DEPTH: Final = 16
 
@@ -49,9 +49,9 @@ class _Reader:
         self.position = 0
 
     def query(self, depth: int) -> TextQuery | None:
-        if self._takes("Boolean(must="):
+        if self._consume("Boolean(must="):
             return self._boolean(depth) if depth < MAX_DEPTH else None
-        if found := self._found(MATCH):
+        if found := self._match(MATCH):
             column, terms, boost, fuzziness, expansions, operator, prefix = found.groups()
             return TextMatch(
                 terms=_unescaped(terms),
@@ -62,38 +62,38 @@ class _Reader:
                 needs_all_terms=operator == "And",
                 prefix_length=int(prefix),
             )
-        if found := self._found(PHRASE):
+        if found := self._match(PHRASE):
             return TextPhrase(_unescaped(found[2]), self._column_of(found[1]), int(found[3]))
         return None
 
     def _boolean(self, depth: int) -> TextQuery | None:
         must = self._queries(depth)
-        should = self._queries(depth) if self._takes(", should=") else None
-        must_not = self._queries(depth) if self._takes(", must_not=") else None
-        if must is None or should is None or must_not is None or not self._takes(")"):
+        should = self._queries(depth) if self._consume(", should=") else None
+        must_not = self._queries(depth) if self._consume(", must_not=") else None
+        if must is None or should is None or must_not is None or not self._consume(")"):
             return None
         return TextBoolean(must=must, should=should, must_not=must_not)
 
     def _queries(self, depth: int) -> tuple[TextQuery, ...] | None:
-        if self._takes("[]"):
+        if self._consume("[]"):
             return ()
         queries: list[TextQuery] = []
-        while self._takes(", " if queries else "["):
+        while self._consume(", " if queries else "["):
             query = self.query(depth + 1)
             if query is None:
                 return None
             queries.append(query)
-        return tuple(queries) if queries and self._takes("]") else None
+        return tuple(queries) if queries and self._consume("]") else None
 
     def _column_of(self, column: str | None) -> str | None:
         return self._column if column is None else _unescaped(column)
 
-    def _takes(self, expected: str) -> bool:
+    def _consume(self, expected: str) -> bool:
         is_there = self._text.startswith(expected, self.position)
         self.position += len(expected) if is_there else 0
         return is_there
 
-    def _found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._text, self.position)
         if found is not None:
             self.position = found.end()

@@ -48,7 +48,7 @@ def arrow_schema(body: bytes) -> pa.Schema:
         raise InvalidInput("body", f"is not an Arrow stream ({error})"[:300]) from error
 
 
-def is_function_request(entry: Fields) -> bool:
+def replaces_function(entry: Fields) -> bool:
     """Whether an alteration gives a column another function; that goes alone."""
     if not entry.has("virtual_column"):
         return False
@@ -58,7 +58,7 @@ def is_function_request(entry: Fields) -> bool:
     return True
 
 
-def as_declaration(fields: Fields) -> Fields:
+def replacement_declaration(fields: Fields) -> Fields:
     """A column's new function in the form in which columns are declared; raises InvalidInput for more."""
     entries = fields.objects("alterations")
     if len(entries) > 1:

@@ -19,7 +19,7 @@ from tidemill.protocols.http.fields import Fields, read_choice
 
 ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
 # The specification's names; lancedb's and Python's clients may write them in snake_case.
-OTHER_NAMES: Final = ("set_status_action", "set_property_action", "unset_property_action")
+SNAKE_CASE_ACTIONS: Final = ("set_status_action", "set_property_action", "unset_property_action")
 
 
 def transaction_actions(fields: Fields) -> tuple[TransactionAction, ...]:
@@ -34,8 +34,8 @@ def transaction_json(transaction: Transaction) -> dict[str, Any]:
 
 
 def _action(entry: Fields) -> TransactionAction:
-    entry.refuse_unknown({*ACTIONS, *OTHER_NAMES})
-    given = [key for key in (*ACTIONS, *OTHER_NAMES) if entry.has(key)]
+    entry.refuse_unknown({*ACTIONS, *SNAKE_CASE_ACTIONS})
+    given = [key for key in (*ACTIONS, *SNAKE_CASE_ACTIONS) if entry.has(key)]
     if len(given) != 1:
         raise InvalidInput(entry.name_of("")[:-1], f"has to hold exactly one of {', '.join(ACTIONS)}")
     action = entry.nested(given[0])

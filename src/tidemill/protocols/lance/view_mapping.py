@@ -22,7 +22,7 @@ SOURCE_QUERY_KEYS: Final = frozenset(
     {"format", "source", "columns", "filter", "limit", "offset", "functions"}
 )
 # A definition that nobody here can read.
-UNREAD: Final = SourceQuery(())
+UNREADABLE_QUERY: Final = SourceQuery(())
 
 
 def view_definition(call: Call, fields: Fields, ident: TableIdent) -> ViewDefinition:
@@ -54,7 +54,7 @@ def _source_query(text: str, field: str) -> tuple[SourceQuery, str | None, tuple
         return (*read_sql(text, field), ())
     body = _json(text)
     if not isinstance(body, dict) or body.get("format") != SOURCE_QUERY_FORMAT:
-        return UNREAD, None, ()
+        return UNREADABLE_QUERY, None, ()
     fields = Fields(body, field)
     fields.refuse_unknown(SOURCE_QUERY_KEYS)
     source = fields.texts("source") or ()

@@ -50,9 +50,12 @@ def _pace(job: Job) -> dict[str, float | None]:
         return {"rows_per_second": None, "eta_seconds": None}
     seconds = max((last - job.started_at).total_seconds(), 0.001)
     pace = job.progress.done / seconds
-    left = max(job.progress.total - job.progress.done, 0) / pace
-    is_going = job.state is JobState.RUNNING
-    return {"rows_per_second": round(pace, 3), "eta_seconds": round(left, 3) if is_going else None}
+    remaining_seconds = max(job.progress.total - job.progress.done, 0) / pace
+    is_running = job.state is JobState.RUNNING
+    return {
+        "rows_per_second": round(pace, 3),
+        "eta_seconds": round(remaining_seconds, 3) if is_running else None,
+    }
 
 
 def listed_job_json(job: Job) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def batch_commit_tables(call: Call) -> Response:
     entries = _entries(read_object(call.body), "operations")
     kinds, operations = zip(*map(_operation, entries), strict=True)
     results = call.operations.batches.commit(call.caller, operations)
-    answers = [{kind: _result(kind, result)} for kind, result in zip(kinds, results, strict=True)]
-    return json_response({"results": answers})
+    result_objects = [{kind: _result(kind, result)} for kind, result in zip(kinds, results, strict=True)]
+    return json_response({"results": result_objects})
 
 
 def _entries(body: Fields, key: str) -> tuple[Fields, ...]:

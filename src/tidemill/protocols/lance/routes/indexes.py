@@ -78,13 +78,13 @@ def prewarm_table_index(call: Call) -> Response:
 def _create(call: Call, check: Callable[[IndexDefinition], None]) -> Response:
     """lancedb's clients replace an index of that name unless told not to; the specification refuses."""
     ident, body = table_request(call)
-    definition = index_definition(body, is_replacing=is_lancedb(call.headers))
+    definition = index_definition(body, replaces_by_default=is_lancedb(call.headers))
     check(definition)
     job = call.operations.indexes.create(
         call.caller, ident, branch_of(call, body), definition, idempotency_key(call)
     )
-    answer = {"transaction_id": job.job_id}
-    return json_response(answer | {"job_id": job.job_id} if is_lancedb(call.headers) else answer)
+    body_json = {"transaction_id": job.job_id}
+    return json_response(body_json | {"job_id": job.job_id} if is_lancedb(call.headers) else body_json)
 
 
 def _index_name(call: Call) -> str:

@@ -13,7 +13,7 @@ from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.identifiers import delimiter_of, split_id
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.mapping import departed_json, properties_of
+from tidemill.protocols.lance.mapping import properties_of, removed_table_json
 from tidemill.protocols.lance.requests import table_request
 
 # The specification's name, and that of lancedb's remote client.
@@ -29,7 +29,7 @@ def register_table(call: Call) -> Response:
 
 def deregister_table(call: Call) -> Response:
     ident, _ = table_request(call)
-    return json_response(departed_json(call.operations.registrations.deregister(call.caller, ident)))
+    return json_response(removed_table_json(call.operations.registrations.deregister(call.caller, ident)))
 
 
 def rename_table(call: Call) -> Response:

@@ -50,8 +50,8 @@ def _latest_version(call: Call, ident: TableIdent, branch: str) -> Response:
     page = Page(limit=1)
     versions = call.operations.versions.list_versions(call.caller, ident, branch, Order.DESCENDING, page)
     token = str(versions[0].version) if versions and versions[0].version > 1 else None
-    answer = {"versions": [version_json(version) for version in versions], "page_token": token}
-    return json_response(without_nulls(answer))
+    body_json = {"versions": [version_json(version) for version in versions], "page_token": token}
+    return json_response(without_nulls(body_json))
 
 
 def describe_table_version(call: Call) -> Response:

@@ -21,9 +21,9 @@ def create_materialized_view(call: Call) -> Response:
     ident, body = table_request(call)
     is_sql = is_sql_view(body)
     definition = sql_view_definition(body) if is_sql else view_definition(call, body, ident)
-    made = call.operations.views.create(call.caller, ident, definition)
-    answer = without_nulls({"version": made.version, "job_id": made.job_id})
-    return json_response(answer, 202 if is_sql and made.job_id is not None else 201)
+    created = call.operations.views.create(call.caller, ident, definition)
+    body_json = without_nulls({"version": created.version, "job_id": created.job_id})
+    return json_response(body_json, 202 if is_sql and created.job_id is not None else 201)
 
 
 def refresh_materialized_view(call: Call) -> Response:

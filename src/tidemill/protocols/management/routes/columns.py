@@ -65,12 +65,12 @@ def list_row_errors(call: Call) -> Response:
     )
     shown = errors[:limit]
     is_more = len(errors) > limit
-    answer = {
+    body = {
         "errors": [row_error_json(name, error) for name, error in shown],
         "page_token": str(shown[-1][1].failure.row_id) if is_more and has_pages else None,
         "truncated": True if is_more and not has_pages else None,
     }
-    return json_response(without_nulls(answer))
+    return json_response(without_nulls(body))
 
 
 def _branch(call: Call) -> str | None:
