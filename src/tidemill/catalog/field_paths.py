@@ -1,4 +1,4 @@
-"""Paths of fields: `a`, `a.b`, and segments in backticks where a name has a dot or a backtick."""
+"""Field paths: `a`, `a.b`. A name that contains a dot or a backtick is written in backticks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.errors import InvalidInput
 
 
 def parse_path(text: str, field: str) -> tuple[str, ...]:
-    """The names on the way to the field; raises InvalidInput when it is no path."""
+    """Splits a path into field names; raises InvalidInput if it is malformed."""
     segments: list[str] = []
     rest = text
     while True:
@@ -25,7 +25,9 @@ def parse_path(text: str, field: str) -> tuple[str, ...]:
         if not rest:
             return tuple(segments)
         if not rest.startswith("."):
-            raise InvalidInput(field, f"{text!r:.100} goes on after a closing backtick; a dot has to follow")
+            raise InvalidInput(
+                field, f"{text!r:.100} continues after a closing backtick; only a dot may follow"
+            )
         rest = rest[1:]
 
 
@@ -36,10 +38,10 @@ def canonical_path(segments: Sequence[str]) -> str:
 def resolve_path(
     ident: TableIdent, schema: pa.Schema, text: str, field: str, *, is_through_lists: bool = False
 ) -> tuple[str, pa.Field]:
-    """The canonical path and the field it leads to; raises TableColumnNotFound.
+    """Returns the canonical path and its field; raises TableColumnNotFound.
 
-    A top-level column whose name has a dot was made by other means and is found by its bare name as well.
-    Full-text indexes have paths that pass through lists without naming their items.
+    A top-level column whose name contains a dot, created by another tool, is also found by its bare name.
+    Paths of full-text indexes pass through lists without naming the list items.
     """
     if text in schema.names:
         return canonical_path((text,)), schema.field(text)
@@ -59,7 +61,7 @@ def _read_quoted(text: str, field: str) -> tuple[str, str]:
     while True:
         end = text.find("`", position)
         if end < 0:
-            raise InvalidInput(field, f"{text!r:.100} has a backtick that nothing closes")
+            raise InvalidInput(field, f"{text!r:.100} has an unclosed backtick")
         name += text[position:end]
         if not text.startswith("``", end):
             return name, text[end + 1 :]

@@ -1,4 +1,4 @@
-"""Indexes: what can be built, and what a table has."""
+"""Index types and parameters, and the indexes of a table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TEXT_PARAMETERS: Final = frozenset(
         "stem",
         "remove_stop_words",
         "ascii_folding",
-        # lancedb's clients have these on top of the specification's.
+        # These are in lancedb's clients, but not in the specification.
         "block_size",
         "custom_stop_words",
         "index_operators",
@@ -83,7 +83,7 @@ QUANTIZER_PARAMETERS: Final[Mapping[IndexType, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
-    """An index to build. `parameters` are those given, by the specification's names."""
+    """An index to build. `parameters` are those the client sent, with the names of the specification."""
 
     name: str
     column: str
@@ -94,7 +94,7 @@ class IndexDefinition:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """An index of a table at one version; one that is being built has no figures yet."""
+    """An index of a table at one version. While it is being built, the counts are None."""
 
     name: str
     uuid: str
@@ -121,14 +121,14 @@ class IndexStatistics:
 
 
 def index_type_of(name: str, field: str) -> IndexType:
-    """By its name in any case, or by another name that clients have for it."""
+    """Reads the name of an index type, or one of the aliases that clients use, in any case."""
     wanted = name.upper()
     if wanted in ALIASES:
         return ALIASES[wanted]
     try:
         return IndexType(wanted)
     except ValueError as error:
-        raise InvalidInput(field, f"{name!r:.60} is none of {', '.join(IndexType)}") from error
+        raise InvalidInput(field, f"must be one of {', '.join(IndexType)}, not {name!r:.60}") from error
 
 
 def known_parameters(index_type: IndexType) -> frozenset[str]:

@@ -1,4 +1,11 @@
-"""Several changes of tables and versions as one: all of them happen, or none."""
+"""Batch requests: several changes to tables and versions that commit together or not at all.
+
+A batch runs in three steps. *Prepare* reads staged manifests and tags from storage, so that the transaction
+is short. *Reserve* is one database transaction over all operations. *Publish* gives each staged manifest its
+final name. Publishing happens outside the transaction, so a writer by location may take one of the names in
+between. Then the versions of the batch are withdrawn and the tables it declared are removed: otherwise a
+client would get a conflict for a batch of which a part has happened.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +28,7 @@ from tidemill.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `start` on, up to and without `end`; no end means all that follow."""
+    """Versions from `start` up to, but not including, `end`. None means no upper bound."""
 
     start: int
     end: int | None
@@ -58,7 +65,7 @@ class DeregisterTable:
 
 BatchOperation: TypeAlias = DeclareTable | CreateVersion | DeleteVersions | DeregisterTable
 BatchResult: TypeAlias = Table | TableVersion | int
-"""The table that was declared or deregistered, the version made, or how many versions were deleted."""
+"""The declared or deregistered table, the created version, or the number of deleted versions."""
 
 PERMISSIONS: Mapping[type[BatchOperation], Permission] = {
     DeclareTable: Permission.WRITE,
@@ -70,7 +77,7 @@ PERMISSIONS: Mapping[type[BatchOperation], Permission] = {
 
 @dataclass(slots=True)
 class _BatchState:
-    """What is known before the transaction, and what is left to do in storage after it."""
+    """What was read from storage before the transaction, and what is left to do in storage after it."""
 
     tag_names: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
     deregistered: set[TableIdent] = field(default_factory=set)
@@ -103,7 +110,7 @@ class BatchOperations:
         return count
 
     def commit(self, caller: Caller, operations: Sequence[BatchOperation]) -> Sequence[BatchResult]:
-        """Results in the order of the operations. The rows of all are one transaction; storage follows it."""
+        """Returns results in the order of the operations. All rows change in one transaction."""
         for operation in operations:
             self._authorizer.require(caller, PERMISSIONS[type(operation)], operation.ident)
         state = _BatchState(deregistered={op.ident for op in operations if isinstance(op, DeregisterTable)})
@@ -115,7 +122,7 @@ class BatchOperations:
         return results
 
     def _prepare(self, index: int, operation: BatchOperation, state: _BatchState) -> None:
-        """Looks at storage before the transaction, so that the transaction itself is short."""
+        """Reads storage before the transaction, so that the transaction is short."""
         match operation:
             case CreateVersion():
                 try:
@@ -133,7 +140,7 @@ class BatchOperations:
                 pass
 
     def _reserve(self, operations: Sequence[BatchOperation], state: _BatchState) -> list[BatchResult]:
-        """The transaction. It may run again, so what an undone attempt has noted is forgotten first."""
+        """Runs the transaction. It may be repeated, so it first clears what a failed attempt collected."""
 
         def reserve_all(tx: CatalogTransaction) -> list[BatchResult]:
             state.deleted_versions.clear()
@@ -187,7 +194,7 @@ class BatchOperations:
         selected = [row for row in rows if any(entry.has(row.version) for entry in operation.ranges)]
         if ident not in state.deregistered:
             self._check_deletable(ident, branch, rows, selected, state)
-        # A table that leaves the catalog keeps its data, and the manifests are how others read it.
+        # A deregistered table keeps its data, and others need the manifests to read it.
         if ident not in state.deregistered:
             for row in selected:
                 tx.versions.mark_deleted(row)
@@ -212,15 +219,15 @@ class BatchOperations:
             if tag is not None:
                 raise InvalidTableState(
                     ident,
-                    f"version {row.version} has the tag '{tag}' and cannot be deleted; delete that first",
+                    f"version {row.version} has the tag '{tag}' and cannot be deleted; delete the tag first",
                 )
 
     def _publish(
         self, operations: Sequence[BatchOperation], results: list[BatchResult], state: _BatchState
     ) -> None:
-        """Puts the manifests of the reserved versions in place, and their final rows among the results.
+        """Publishes the manifests of the reserved versions and puts their final rows into the results.
 
-        If a writer that did not ask the catalog has taken one of the names, the whole batch is taken back.
+        If a writer by location has taken one of the names, the whole batch is undone.
         """
         reserved = [
             (index, operation.entry, result)
@@ -241,7 +248,7 @@ class BatchOperations:
             raise
 
     def _remove_declared(self, tables: Sequence[Table], operations: Sequence[BatchOperation]) -> None:
-        """Removes the tables that the batch has declared."""
+        """Removes the tables that the batch declared."""
         declared = {operation.ident for operation in operations if isinstance(operation, DeclareTable)}
         with self._store.transaction() as tx:
             for table in tables:
@@ -252,11 +259,11 @@ class BatchOperations:
 def _lock_affected(
     tx: CatalogTransaction, operations: Sequence[BatchOperation], deregistered: set[TableIdent]
 ) -> None:
-    """Locks what the operations change, in the order that all transactions keep; theirs is the caller's."""
+    """Locks what the operations change in the order that all transactions use, not in that of the request."""
     declared = [operation for operation in operations if isinstance(operation, DeclareTable)]
     namespaces = {operation.ident.namespace for operation in declared}
     if any(operation.location is not None for operation in declared):
-        # Taking a location locks the root.
+        # The root is the lock for locations.
         namespaces.add(NamespacePath())
     tx.namespaces.lock_all(namespaces)
     changed = {operation.ident for operation in operations if not isinstance(operation, DeregisterTable)}
@@ -264,10 +271,10 @@ def _lock_affected(
 
 
 def version_range(start: int, end: int) -> VersionRange:
-    """As the protocol writes it: -1 means up to and with the latest."""
+    """Reads a range as the protocol writes it. An end of -1 includes the latest version."""
     if start < 0 or end < -1:
         raise InvalidInput(
-            "ranges", f"[{start}, {end}) has to have a start of at least 0 and an end of at least -1"
+            "ranges", f"[{start}, {end}) must have a start of at least 0 and an end of at least -1"
         )
     if end != -1 and end < start:
         raise InvalidInput("ranges", f"[{start}, {end}) ends before it starts")

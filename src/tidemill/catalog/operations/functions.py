@@ -1,4 +1,4 @@
-"""What callers can do with functions."""
+"""Operations on functions."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class FunctionOperations:
         return [registered.function for registered in self.list_registered(caller)]
 
     def list_registered(self, caller: Caller) -> Sequence[RegisteredFunction]:
-        """All functions; expressions of columns are none that anybody registered."""
+        """All registered functions, without the SQL expressions of columns."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             found = tx.functions.list_registered()
         return [item for item in found if item.function.encoding is not FunctionEncoding.SQL]
 
     def get(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
-        """A version of a name, by default the latest; raises FunctionNotFound."""
+        """One version of a function, by default the latest; raises FunctionNotFound."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             return _get(tx, name, version)
 
     def get_by_digest(self, caller: Caller, digest: str) -> RegisteredFunction:
-        """The version that has this digest; raises FunctionNotFound."""
+        """The version with this digest; raises FunctionNotFound."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             name = tx.functions.get(digest).name
@@ -49,7 +49,7 @@ class FunctionOperations:
         return found[0]
 
     def drop(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
-        """Takes one version, by default the latest, off the lists; what uses it goes on using it."""
+        """Removes one version, by default the latest, from listings. Columns that use it keep working."""
         self._authorizer.require(caller, Permission.FUNCTION, NamespacePath())
         with self._store.transaction() as tx:
             registered = _get(tx, name, version)

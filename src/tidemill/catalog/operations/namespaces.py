@@ -1,4 +1,4 @@
-"""What callers can do with namespaces."""
+"""Operations on namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable
 
 NamespaceEffect: TypeAlias = Callable[[CatalogTransaction], None]
-"""Work that has to happen in the very transaction of a change, before anything else in it."""
+"""Work that runs at the start of the transaction of a change."""
 
 
 def _no_effect(tx: CatalogTransaction, changes: PropertyChanges | None = None) -> None:
@@ -66,7 +66,7 @@ class NamespaceOperations:
         updates: Mapping[str, str],
         on_commit: Callable[[CatalogTransaction, PropertyChanges], None] = _no_effect,
     ) -> PropertyChanges:
-        """Raises Unprocessable when a property is to be both set and removed."""
+        """Raises Unprocessable if a property is both set and removed."""
         self._authorizer.require(caller, Permission.MANAGE, path)
         both = sorted(set(removals) & updates.keys())
         if both:
@@ -101,7 +101,7 @@ class NamespaceOperations:
     def _create(
         self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], on_commit: NamespaceEffect
     ) -> tuple[Namespace, Sequence[Table]]:
-        """The namespace, and the tables that were dropped with the one it replaces."""
+        """Returns the namespace, and the tables that were dropped with the one it replaces."""
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
             on_commit(tx)
@@ -111,14 +111,14 @@ class NamespaceOperations:
             if existing is not None and mode is CreateMode.EXIST_OK:
                 return existing, dropped
             if existing is not None:
-                # The new one is added to it.
+                # The new namespace is added to the parent.
                 tx.namespaces.lock_all([path.parent])
                 dropped = _remove_with_content(tx, path)
             namespace = Namespace(uuid4(), path, dict(properties))
             try:
                 tx.namespaces.add(namespace)
             except NamespaceAlreadyExists:
-                # Somebody else made it since we looked.
+                # Another caller has created it since the check.
                 if mode is CreateMode.EXIST_OK:
                     return tx.namespaces.get(path), dropped
                 raise
@@ -127,7 +127,7 @@ class NamespaceOperations:
     def _drop(
         self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, on_commit: NamespaceEffect
     ) -> Sequence[Table]:
-        """The tables that were dropped with it."""
+        """Returns the tables that were dropped with it."""
         with self._store.transaction() as tx:
             on_commit(tx)
             if tx.namespaces.find(path) is None:
@@ -140,7 +140,7 @@ class NamespaceOperations:
             return ()
 
     def _remove_files(self, tables: Sequence[Table]) -> None:
-        """What was registered from outside the warehouse loses its name and keeps its data."""
+        """Removes table files in the warehouse. Data registered from elsewhere stays."""
         for table in tables:
             if self._locations.is_managed(table.location):
                 self._files.remove_table(table.location)
@@ -148,7 +148,7 @@ class NamespaceOperations:
 
 def _refuse_root(path: NamespacePath, what: str) -> None:
     if path.is_root:
-        raise InvalidInput("id", f"the root namespace cannot be {what}; name a namespace below it")
+        raise InvalidInput("id", f"is the root namespace, which cannot be {what}; name a namespace below it")
 
 
 def _check_exists(tx: CatalogTransaction, path: NamespacePath) -> None:

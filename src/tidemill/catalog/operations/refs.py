@@ -1,4 +1,4 @@
-"""What callers can do with tags and branches; both live in storage, where clients make them, too."""
+"""Operations on tags and branches. Both are files in storage, which clients also write directly."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RefOperations:
     def create_branch(
         self, caller: Caller, ident: TableIdent, name: str, from_branch: str, from_version: int | None
     ) -> None:
-        """No version means the newest of the branch it starts from."""
+        """Without a version, the branch starts at the latest version of `from_branch`."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_branch_name(name, "name")
         if name == MAIN_BRANCH:
@@ -89,7 +89,7 @@ class RefOperations:
         )
         if name in self._refs.list_branches(parent.on(MAIN_BRANCH)):
             raise BranchAlreadyExists(ident, name)
-        # What is left of a branch that ended without its reference.
+        # Versions are left of a branch whose reference is gone.
         if self._versions.find_latest(parent.on(name)) is not None:
             raise BranchAlreadyExists(ident, name)
         self._refs.create_branch(parent, name, start.version)
@@ -97,7 +97,7 @@ class RefOperations:
     def delete_branch(self, caller: Caller, ident: TableIdent, name: str) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         if name == MAIN_BRANCH:
-            raise InvalidInput("name", "the branch main cannot be deleted; drop the table")
+            raise InvalidInput("name", "is the branch main, which cannot be deleted; drop the table instead")
         check_branch_name(name, "name")
         table = self._main(ident)
         with self._locked(table) as tx:
@@ -110,7 +110,7 @@ class RefOperations:
         table = self._main(ident)
         tags = self._refs.list_tags(table)
         if not tags:
-            # None, or storage that is away: the latter raises.
+            # There are no tags, or storage is unreachable; the latter raises here.
             self._versions.find_latest(table)
         return tags
 
@@ -124,7 +124,7 @@ class RefOperations:
 
     @contextmanager
     def _locked(self, table: Table) -> Iterator[CatalogTransaction]:
-        """References are files that are looked at and then written: one server at a time does that."""
+        """Locks the table: references are files that are read and then written, by one server at a time."""
         with self._store.transaction() as tx:
             tx.tables.lock(table)
             yield tx

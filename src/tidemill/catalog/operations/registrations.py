@@ -1,4 +1,4 @@
-"""Names of tables given, moved and taken away, while their data stays where it is."""
+"""Registers, deregisters and renames tables. Their data stays where it is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RegistrationOperations:
         mode: RegisterMode,
         properties: Mapping[str, str],
     ) -> Table:
-        """Gives a name to a table that is in storage already; its versions become ours."""
+        """Gives a name to a table that exists in storage, and adds its versions to the catalog."""
         replaces = mode is RegisterMode.OVERWRITE
         self._authorizer.require(caller, Permission.MANAGE if replaces else Permission.WRITE, ident)
         table = Table(uuid4(), ident, self._locations.normalize(location), properties=dict(properties))
@@ -53,7 +53,7 @@ class RegistrationOperations:
         return table
 
     def deregister(self, caller: Caller, ident: TableIdent) -> Table:
-        """The data stays, and so do the versions: their manifests are in place before the rows go."""
+        """Keeps the data and the versions: their manifests are published before the rows are removed."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with suppress(TableStorageMissing):
             self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
@@ -89,7 +89,7 @@ class RegistrationOperations:
             tx.tables.rename(tx.tables.get(ident).table_id, target)
 
     def _check_readable(self, table: Table) -> None:
-        """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""
+        """Checks the newest manifest like one that a client commits, because it is just as untrusted."""
         manifests = self._manifests.find_all(table).final
         if not manifests:
             raise InvalidInput("location", f"there is no Lance table at {table.location}")
@@ -101,7 +101,7 @@ class RegistrationOperations:
 
 
 def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode) -> Table | None:
-    """The table that a registration takes the place of; raises unless it may."""
+    """The table that a registration replaces; raises if it must not be replaced."""
     if not ident.namespace.is_root:
         tx.namespaces.get(ident.namespace)
     existing = tx.tables.find(ident)
@@ -110,5 +110,7 @@ def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode
     if mode is RegisterMode.CREATE:
         raise TableAlreadyExists(ident)
     if existing.kind is not TableKind.TABLE:
-        raise InvalidTableState(ident, "is a materialized view, which no table replaces; drop it first")
+        raise InvalidTableState(
+            ident, "is a materialized view and cannot be replaced by a table; drop it first"
+        )
     return existing

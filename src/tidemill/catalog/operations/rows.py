@@ -1,4 +1,4 @@
-"""What callers can do with the rows of a table."""
+"""Operations on the rows of a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidemill.catalog.ports import (
 
 
 class RowOperations:
-    """Every operation works on the branch it is given, and refuses one that does not exist."""
+    """Every operation takes a branch and raises BranchNotFound if it does not exist."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RowOperations:
         result = self._edits.update(table, update, set_properties)
         with self._store.transaction() as tx:
             if not result.updated:
-                # There may have been nothing to commit, and so no transaction to do it in.
+                # If no row changed there was no commit, and so no transaction that set the properties.
                 set_properties(tx, result.version)
             properties = tx.tables.get(ident).properties
         return EditResult(result.version, updated=result.updated, properties=properties)
@@ -121,7 +121,7 @@ class RowOperations:
     def query_in_memory(
         self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
     ) -> QueryResult:
-        """For a table whose rows are made when somebody asks for them."""
+        """For a table whose rows are generated when it is queried."""
         self._authorizer.require(caller, Permission.READ, ident)
         return self._queries.query_in_memory(ident, rows, query)
 
@@ -133,7 +133,7 @@ class RowOperations:
         version: int | None,
         branch: str = MAIN_BRANCH,
     ) -> tuple[int, int]:
-        """How many rows there are, and in which version."""
+        """Returns the number of rows and the version they were counted at."""
         try:
             table, number = self._resolve_version(caller, ident, branch, version)
         except TableIsQuery as view:
@@ -165,7 +165,7 @@ class RowOperations:
         return table, latest.version if version is None else self._versions.get(table, version).version
 
     def _create_if_declared(self, table: Table, rows: pa.Table) -> WriteResult | None:
-        """The first rows of a declared table make it; None when it has data, perhaps since a moment ago."""
+        """Creates a declared table from its first rows; None if it has data, even if only just now."""
         if self._versions.find_latest(table) is not None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Schemas of table versions that were read before."""
+"""A cache of the schemas of table versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_FIELDS: Final = 200_000
 
 
 class SchemaCache:
-    """A committed version never changes, so its schema is read from storage once; the oldest go first."""
+    """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
 
     def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
         self._data = data
@@ -26,7 +26,7 @@ class SchemaCache:
         self._lock = threading.Lock()
 
     def of(self, table: Table, version: TableVersion) -> pa.Schema:
-        # A number that was given out again has another commit behind it.
+        # A version number can be reused by another commit, so the number alone is not enough.
         key = (
             version.table_id,
             version.branch,

@@ -1,4 +1,4 @@
-"""What callers can do with the columns of a table; each change is one new version."""
+"""Operations on the columns of a table. Each change commits one version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SchemaOperations:
         return self._schemas.add_columns(table, columns)
 
     def add_empty_columns(self, caller: Caller, ident: TableIdent, branch: str, fields: pa.Schema) -> int:
-        """Columns without values, of which nothing but their types is known."""
+        """Adds columns of the given types, all NULL."""
         table = self._writable(caller, ident, branch)
         _check_new(fields.names)
         return self._schemas.add_empty_columns(table, fields)
@@ -77,7 +77,7 @@ class SchemaOperations:
         return self._schemas.update_field_metadata(table, updates)
 
     def _renaming(self, table: Table, new_names: dict[str, str]) -> TransactionEffect:
-        """Functions are bound to the columns of main."""
+        """Renames the bindings of functions, which exist only on main."""
         if not new_names or table.branch != MAIN_BRANCH:
             return _no_effect
         return self._bindings.renaming(table, new_names)
@@ -95,7 +95,7 @@ def _check_new(names: Sequence[str]) -> None:
     for name in names:
         check_name(name, "name")
         if names.count(name) > 1:
-            raise InvalidInput("new_columns", f"names '{name}' twice")
+            raise InvalidInput("new_columns", f"contains '{name}' twice")
 
 
 def _no_effect(_: CatalogTransaction, __: int) -> None:

@@ -1,4 +1,4 @@
-"""What callers can do with tables as a whole."""
+"""Operations on tables."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TableOperations:
         properties: Mapping[str, str],
         location: str | None = None,
     ) -> TableDescription:
-        """A declared table is filled where it lies; an overwritten one keeps its place and its history."""
+        """Declared and overwritten tables keep their location; overwritten ones also keep their history."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         existing = self._find(ident)
         if existing is not None and existing.kind is TableKind.QUERY:
@@ -97,7 +97,7 @@ class TableOperations:
             else:
                 self._fill(existing, rows, properties)
         except TableAlreadyExists:
-            # Somebody else made it since we looked.
+            # Another caller has created it since the check.
             if mode is not CreateMode.EXIST_OK:
                 raise
         return self._describe(self._get(ident))
@@ -129,7 +129,7 @@ class TableOperations:
         return TableDescription(table, version, schema)
 
     def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
-        """Raises what describing it would raise, without opening the table."""
+        """Raises the same errors as `describe`, without opening the table."""
         self._authorizer.require(caller, Permission.READ, ident)
         if point == TablePoint():
             self._get(ident)
@@ -137,12 +137,12 @@ class TableOperations:
             self._resolve_point(caller, ident, point)
 
     def summary(self, description: TableDescription) -> TableSummary | None:
-        """Figures of what was described; None while there is no data."""
+        """Counts for the described version; None if the table has no data."""
         version = description.version
         return None if version is None else self._snapshots.summary(description.table, version.version)
 
     def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
-        """What a client that was shown the table needs to open it in storage; may hold credentials."""
+        """Storage options with which a client can open the table. They may contain credentials."""
         return self._files.vend(table.location, storage_access_of(self._authorizer, caller, table.ident))
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
@@ -151,7 +151,7 @@ class TableOperations:
             return tx.tables.list_names(path, page, declared)
 
     def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
-        """Tables of all namespaces."""
+        """Tables in all namespaces."""
         root = NamespacePath()
         self._authorizer.require(caller, Permission.READ, root)
         with self._store.reading() as tx:
@@ -164,7 +164,7 @@ class TableOperations:
             if not self._locations.is_managed(table.location):
                 raise InvalidTableState(
                     ident,
-                    f"its data at {table.location} is outside the warehouse, where nothing is deleted; "
+                    f"its data at {table.location} is outside the warehouse and cannot be deleted; "
                     "deregister it instead",
                 )
             tx.tables.remove(table.table_id)
@@ -179,10 +179,10 @@ class TableOperations:
             raise
 
     def _remove_unregistered(self, table: Table) -> None:
-        """Takes away what was written for a table that did not come to be, but not from a chosen place."""
+        """Cleans up after a failed creation. Files at a location that the caller chose stay."""
         with self._store.transaction() as tx:
             if tx.tables.find_by_id(table.table_id) is not None:
-                # Another writer's first version was in place before ours.
+                # Another writer published its first version before ours.
                 tx.tables.remove(table.table_id)
         if table.location == self._files.location_of(table.table_id):
             self._files.remove_table(table.location)
@@ -197,7 +197,7 @@ class TableOperations:
     def _overwrite(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
         if table.kind is TableKind.VIEW:
             raise InvalidTableState(
-                table.ident, "is a materialized view, which no table replaces; drop it first"
+                table.ident, "is a materialized view and cannot be replaced by a table; drop it first"
             )
         self._data.insert(table, rows, InsertMode.OVERWRITE)
         with self._store.transaction() as tx:
@@ -205,7 +205,10 @@ class TableOperations:
 
     def _check_location(self, table: Table, location: str) -> None:
         if self._locations.normalize(location) != table.location:
-            raise InvalidInput("location", f"{table.ident} lies at {table.location} and is not moved")
+            raise InvalidInput(
+                "location",
+                f"{table.ident} is at {table.location} and cannot be moved; leave the location out",
+            )
 
     def _add(self, tx: CatalogTransaction, table: Table) -> None:
         if table.location != self._files.location_of(table.table_id):
@@ -215,7 +218,7 @@ class TableOperations:
     def _resolve_point(
         self, caller: Caller, ident: TableIdent, point: TablePoint
     ) -> tuple[Table, TableVersion | None]:
-        """The table on the branch and the version that are meant; no version is a table without data."""
+        """Returns the table on the branch, and the version. The version is None if the table has no data."""
         version, branch = point.version, point.branch or MAIN_BRANCH
         if point.tag is not None:
             tag = self._refs.get_tag(caller, ident, point.tag)
@@ -226,7 +229,7 @@ class TableOperations:
         return table, self._versions.get(table, version)
 
     def _describe_query(self, table: Table) -> TableDescription:
-        """The columns of a query under a name, at the version of its source."""
+        """The columns of a stored query, with the latest version of its source."""
         stored = stored_query_of(self._store, table)
         return TableDescription(table, self._versions.find_latest(self._get(stored.source)), stored.output)
 
@@ -236,7 +239,7 @@ class TableOperations:
         return TableDescription(table, latest, schema)
 
     def _ensure_system_namespace(self) -> None:
-        """Clients keep their own tables there, and take it for given."""
+        """Creates the namespace in which clients keep their own tables; they assume that it exists."""
         with self._store.transaction() as tx, suppress(NamespaceAlreadyExists):
             if tx.namespaces.find(SYSTEM_NAMESPACE) is None:
                 tx.namespaces.add(Namespace(uuid4(), SYSTEM_NAMESPACE))

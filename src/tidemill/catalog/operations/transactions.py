@@ -1,4 +1,4 @@
-"""What callers can do with transactions: look at them, note properties, stop those that still run."""
+"""Operations on transactions: describe them, set properties, cancel those that are running."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tidemill.catalog.ports import Authorizer, CatalogStore
 from tidemill.catalog.schema_ports import CommitHistory, OpenTransactions
 from tidemill.errors import InvalidInput
 
-# A commit looked for by its id is searched from the newest version back; each is one small file.
+# The search for a commit by UUID goes back from the latest version and reads one small file for each.
 VERSIONS_SEARCHED = 1000
 
 
 class TransactionOperations:
-    """An id is a job's, alone or after its table's id; or a table's id and a version or a commit's uuid."""
+    """Ids: a job id, alone or after the table id; or a table id with a version or a commit UUID."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TransactionOperations:
     def alter(
         self, caller: Caller, levels: Sequence[str], actions: Sequence[TransactionAction]
     ) -> Transaction:
-        """Does all of the actions or none."""
+        """Applies all of the actions or none."""
         found = self._get(caller, levels)
         self._authorizer.require(caller, Permission.WRITE, found.table)
         with self._store.transaction() as tx:
@@ -83,7 +83,7 @@ class TransactionOperations:
 
     def _get(self, caller: Caller, levels: Sequence[str]) -> Transaction:
         if not levels or not all(levels):
-            raise InvalidInput("id", "has to name a transaction: a job, or a table and one of its versions")
+            raise InvalidInput("id", "must name a transaction: a job, or a table and one of its versions")
         *above, last = levels
         running = self._running.find(caller, last)
         if running is not None:
@@ -121,13 +121,13 @@ def _with_properties(found: Transaction, transaction_properties: Mapping[str, st
 
 
 def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
-    """A transaction can be told to stop and nothing else; to be told what it is already changes nothing."""
+    """The only possible change of status is to cancel. Setting the current status changes nothing."""
     if wanted is found.status:
         return False
     is_open = found.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
     if not is_open or wanted is not TransactionStatus.CANCELED:
         raise ConcurrentModification(
-            f"Transaction {found.key} is {found.status.value}, not to be {wanted.value}"
+            f"Transaction {found.key} is {found.status.value} and cannot become {wanted.value}"
         )
     return True
 
@@ -139,13 +139,13 @@ def _apply_action(
     field: str,
 ) -> None:
     if action.key in found.properties:
-        raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is what the transaction says of itself")
+        raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is set by the server and cannot be changed")
     is_there = action.key in transaction_properties
     match action:
         case SetProperty():
             if is_there and action.mode is SetMode.FAIL:
                 raise ConcurrentModification(
-                    f"Transaction {found.key} has a property {action.key!r:.60} already"
+                    f"Transaction {found.key} already has a property {action.key!r:.60}"
                 )
             if not is_there or action.mode is SetMode.OVERWRITE:
                 transaction_properties[action.key] = action.value
