@@ -1,4 +1,4 @@
-"""How answers leave the server: their head and their body in one piece."""
+"""Sends the head and the body of a response in one write."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ INTERIM_CONTINUE: Final = b"HTTP/1.1 100 "
 
 
 class CoalescingTransport:
-    """Holds the head of an answer back until its body comes, or until the loop has turned once.
+    """Holds back the head of a response until its body arrives, or until the next turn of the event loop.
 
-    uvicorn writes one after the other; that would be two system calls, and a client woken twice.
+    uvicorn writes them separately, which costs two system calls and wakes the client twice.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:

@@ -1,4 +1,4 @@
-"""Structured logs on standard error: for people on a terminal, as JSON lines elsewhere."""
+"""Structured logs on standard error: readable on a terminal, JSON lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 MAX_EVENT_BYTES: Final = 16_000
 MAX_TRACEBACK_BYTES: Final = 8_000
-# So few characters are below the limit, however they are encoded.
+# Events with fewer characters are below the limit in any encoding.
 SHORT_EVENT_CHARACTERS: Final = 2_000
 
 
@@ -42,7 +42,7 @@ def configure_logs(level: str) -> None:
 
 
 def cut_long_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Keeps an event below 16 KB: a recursion's traceback or a request's text can have any length."""
+    """Keeps an event below 16 KB: tracebacks and request texts can be of any length."""
     if sum(map(_length, event.values())) > SHORT_EVENT_CHARACTERS:
         share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
         for key, value in event.items():
@@ -58,7 +58,7 @@ def _length(value: object) -> int:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Both ends of a text: a traceback ends with its error, and begins with the request."""
+    """Keeps both ends of a text: a traceback starts with the request and ends with the error."""
     whole = text.encode(errors="replace").decode()
     shown, kept_characters = whole, len(whole)
     while kept_characters and len(orjson.dumps(shown)) > limit_bytes:

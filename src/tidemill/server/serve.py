@@ -1,4 +1,13 @@
-"""The server process: HTTP, and in the embedded default a worker for each cluster as a child."""
+"""The server process: serves HTTP, and by default runs a worker for each cluster as a child process.
+
+With `processes` above 1 it also starts sibling servers, which accept connections from the same socket and
+share nothing but the database. Children get all settings through their environment. The server restarts
+children that die and stops them when it ends.
+
+The standard input of a child is a pipe from the server. It has two uses: a write wakes the worker when a job
+was submitted, and the end of it tells the child to stop. The operating system closes the pipe even if the
+server is killed, so no child outlives its server and keeps the port or the Spark session.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +40,7 @@ from tidemill.storage.local import LocalTableFiles
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
-# lancedb asks after a job every 5 seconds on one connection, which must not be closed at that very moment.
+# lancedb polls a job every 5 seconds on one connection, and fails if it is closed at that moment.
 KEEP_ALIVE_SECONDS: Final = 75
 SHUTDOWN_SECONDS: Final = 5
 WORKER_SILENCE: Final = timedelta(seconds=10)
@@ -40,13 +49,13 @@ log = structlog.get_logger("tidemill.server")
 
 
 def serve(settings: ServerSettings) -> None:
-    """Serves until told to stop; prints one line when it is ready."""
+    """Serves until it is told to stop; prints one line when it is ready."""
     configure_logs(settings.log_level)
     if settings.host not in LOOPBACK and not settings.clients:
-        raise InvalidInput("host", f"{settings.host} is not a loopback address; others need 'clients'")
+        raise InvalidInput("host", f"{settings.host} is not a loopback address, so 'clients' must be set")
     adapters = open_adapters(settings)
     if settings.processes > 1 and not adapters.store.is_shared:
-        raise InvalidInput("processes", "have to share a database; one in memory is for one process")
+        raise InvalidInput("processes", "must be 1 with an in-memory database, which processes cannot share")
     workers = Workers(adapters, _worker_processes(settings) if settings.with_worker else ())
     listener = _open_listener(settings)
     children = [
@@ -90,7 +99,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        # Whoever watches a job would hold the server up until that has ended.
+        # A client that watches a job would otherwise delay the shutdown until the job ends.
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
 
@@ -106,7 +115,7 @@ class AnnouncingServer(uvicorn.Server):
 
 
 class ChildProcess:
-    """A child of the server: started again when it dies, ended when the server ends, however that ends."""
+    """A child of the server: restarted when it dies, and stopped when the server ends for any reason."""
 
     def __init__(self, command: str, settings: ServerSettings) -> None:
         self._command = command
@@ -119,7 +128,7 @@ class ChildProcess:
         self._supervisor.start()
 
     def wake(self) -> None:
-        """There is a job: the worker need not wait for its next look."""
+        """Makes the worker look for jobs now instead of at its next poll."""
         process = self._process
         if process is not None and process.stdin is not None:
             with suppress(BrokenPipeError, ValueError):
@@ -139,7 +148,7 @@ class ChildProcess:
 
     def _supervise(self) -> None:
         while not self._is_stopping.is_set():
-            # The settings go as environment, so that the child has exactly ours.
+            # Settings are passed through the environment, so that the child has exactly ours.
             settings = self.settings.model_copy(update={"exit_with_stdin": True})
             environment = {**os.environ, **_as_environment(settings)}
             self._process = subprocess.Popen(
@@ -152,7 +161,7 @@ class ChildProcess:
             code = self._process.wait()
             if not self._is_stopping.wait(RESTART_SECONDS):
                 log.warning(
-                    "a child ended and is started again",
+                    "child process ended; restarting it",
                     command=self._command,
                     cluster=settings.cluster,
                     exit_code=code,
@@ -160,14 +169,14 @@ class ChildProcess:
 
 
 class Workers:
-    """Workers by the rows they leave: those of this server and those on other machines."""
+    """The workers of this server, and the liveness of all workers, as recorded in the database."""
 
     def __init__(self, adapters: Adapters, children: Sequence[ChildProcess]) -> None:
         self._adapters = adapters
         self.children = tuple(children)
 
     def wake(self) -> None:
-        """Whose cluster the job is for, its worker finds out; workers elsewhere look by themselves."""
+        """Wakes all workers of this server, whatever cluster the job is for. Others find it by polling."""
         for child in self.children:
             child.wake()
 
@@ -189,11 +198,11 @@ def _as_environment(settings: ServerSettings) -> dict[str, str]:
 
 
 def _announce_nothing() -> None:
-    """Whoever started the first process has been told by it."""
+    """For sibling processes: only the first one announces the server."""
 
 
 def _worker_processes(settings: ServerSettings) -> list[ChildProcess]:
-    """One for each cluster: a process has one Spark session."""
+    """One worker per cluster, because a process has only one Spark session."""
     return [
         ChildProcess("work", settings.model_copy(update={"cluster": name}))
         for name in settings.cluster_settings()
@@ -201,7 +210,7 @@ def _worker_processes(settings: ServerSettings) -> list[ChildProcess]:
 
 
 def _sibling_process(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
-    """Another process that takes connections from the same socket; the database is what they share."""
+    """Another server process that accepts connections from the same socket."""
     update = {"listener": listener.fileno(), "processes": 1, "with_worker": False}
     return ChildProcess("serve", settings.model_copy(update=update))
 
@@ -214,8 +223,8 @@ def _open_listener(settings: ServerSettings) -> socket.socket:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP; with it every answer
-    # to a kept connection waits 40 ms for a delayed acknowledgement.
+    # asyncio disables Nagle's algorithm only for sockets created with IPPROTO_TCP. Otherwise every
+    # response on a kept-alive connection waits 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -226,7 +235,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _announce(settings: ServerSettings, url: str) -> None:
-    """Says where we are: in a file for those who look under the root, in a line for those who started us."""
+    """Publishes the URL of the server in the state file and on standard output."""
     state = json.dumps({"url": url, "pid": os.getpid()})
     staged = settings.root / f"{STATE_FILE}.{os.getpid()}"
     staged.write_text(state)
@@ -236,7 +245,7 @@ def _announce(settings: ServerSettings, url: str) -> None:
 
 
 def _remove_state_file(settings: ServerSettings) -> None:
-    """Another server may have been started under the same root since; its file stays."""
+    """Removes the state file, unless a newer server with the same root has replaced it."""
     file = settings.root / STATE_FILE
     with suppress(FileNotFoundError):
         if json.loads(file.read_text())["pid"] == os.getpid():

@@ -1,4 +1,15 @@
-"""The worker process: one warm Spark session, one job at a time."""
+"""The worker process: one Spark session, one job at a time.
+
+The main thread claims and runs jobs. Between jobs it waits for the next poll, or until the server that
+started it writes to its standard input because a job was submitted. Two more threads run beside it: one
+records that the worker is alive, the other runs maintenance (auto-backfill, auto-refresh, purges, old
+checkpoints). A maintenance task that fails is logged and tried again when it is next due, so that it cannot
+stop the others.
+
+A process has one Spark session, so each cluster has its own workers. If the session dies, the worker releases
+its job and exits, and the server that started it starts another. If it kept running, it would fail every job
+it claims.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +68,14 @@ log = structlog.get_logger("tidemill.worker")
 
 
 class SparkDied(Exception):
-    """The cluster's session is gone; only a new process can have another."""
+    """The Spark session has ended; only a new process can open another."""
 
 
 def work(settings: ServerSettings) -> None:
-    """Runs jobs until told to stop by a signal or, if so set, by the end of standard input."""
+    """Runs jobs until a signal or, with `exit_with_stdin`, the end of standard input."""
     configure_logs(settings.log_level)
     target = settings.spark_target(settings.cluster)
-    # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
+    # Spark reads the interpreter of its Python workers only from this variable; others would lack our code.
     os.environ["PYSPARK_PYTHON"] = target.config.get("spark.pyspark.python", sys.executable)
     is_stopping, wakeup = Event(), Event()
     worker: JobWorker | None = None
@@ -73,7 +84,7 @@ def work(settings: ServerSettings) -> None:
         is_stopping.set()
         wakeup.set()
         if worker is None:
-            # Still starting: there is no job to give back, and Spark ends with this process.
+            # Still starting: there is no job to release, and Spark ends with this process.
             os._exit(0)
         worker.stop()
 
@@ -130,11 +141,11 @@ def build_worker(
 
 
 def _run_next_job(worker: JobWorker, cluster: SparkCluster) -> bool:
-    """Whether there was a job to do."""
+    """Returns whether there was a job to run."""
     try:
         job = worker.claim()
     except Unavailable as error:
-        log.warning("the database does not answer", error=str(error))
+        log.warning("the database does not respond", error=str(error))
         return False
     if job is not None:
         _run(worker, cluster, job)
@@ -148,7 +159,7 @@ def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
     except Exception as error:
         if not cluster.is_alive():
             worker.release(job)
-            raise SparkDied(f"Spark went away during job {job.job_id}") from error
+            raise SparkDied(f"Spark died during job {job.job_id}") from error
         log.exception("job failed unexpectedly", job=job.job_id)
         name = type(error).__name__
         worker.fail(job, Failure(f"{name}: {error}", name, traceback.format_exc()))
@@ -161,14 +172,14 @@ def _send_heartbeats(adapters: Adapters, owner: str, is_stopping: Event) -> None
             with adapters.store.transaction() as tx:
                 tx.workers.beat(owner)
         except Unavailable as error:
-            log.warning("the database does not answer", error=str(error))
+            log.warning("the database does not respond", error=str(error))
         if is_stopping.wait(HEARTBEAT_SECONDS):
             return
 
 
 @dataclass
 class MaintenanceTask:
-    """Something to be done again and again, so many seconds apart."""
+    """Periodic work of the worker."""
 
     name: str
     interval_seconds: float
@@ -181,15 +192,15 @@ class MaintenanceTask:
         try:
             self.action()
         except (TidemillError, OSError) as error:
-            log.warning("maintenance task is waiting", task=self.name, error=str(error))
+            log.warning("maintenance task will be retried", task=self.name, error=str(error))
         except Exception:
-            # The other duties are not to blame, and this one may go well next time.
+            # The other tasks must still run, and this one may succeed next time.
             log.exception("maintenance task failed", task=self.name)
         self.due_at = monotonic() + self.interval_seconds
 
 
 def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event, is_stopping: Event) -> None:
-    """What is due by itself: columns and views that follow, and checkpoints nobody has come back for."""
+    """Runs auto-backfill, auto-refresh, purges and the removal of old checkpoints when they are due."""
     tasks = _maintenance_tasks(adapters, settings, wakeup)
     while not is_stopping.wait(max(min(task.due_at for task in tasks) - monotonic(), 0)):
         for task in tasks:
