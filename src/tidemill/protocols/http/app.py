@@ -1,4 +1,15 @@
-"""The ASGI application: finds the route, reads the body, runs the handler, answers every error."""
+"""The ASGI application: finds the route, reads the body, runs the handler, renders errors.
+
+Handlers are synchronous. A request runs in one of three ways. Quick routes run on the event loop first,
+because switching to a thread costs more than a read from a local database; if such a handler would block, it
+raises `WouldBlock` and runs again from the start in a thread (see `catalog/nonblocking.py`). Routes that wait
+for a job have a thread limit of their own. All others share `limits.threads` threads. If waiting requests
+used those too, a few long polls would stop the whole server.
+
+Every error becomes a response here, in the format of the service that the path belongs to. This is one of the
+few places that catch all exceptions: an unexpected one is logged with the request id, and the client gets
+that id without any details.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +60,9 @@ log = structlog.get_logger("tidemill.http")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error on its way out: what a protocol needs to put it into its own words.
+    """An error to be rendered by a protocol.
 
-    `error` is not there for faults of ours; `operation` is the method and the pattern of its path.
+    `error` is None for unexpected exceptions. `operation` is the method and the path pattern of the route.
     """
 
     code: ErrorCode
@@ -67,7 +78,7 @@ ErrorRenderer: TypeAlias = Callable[[Refusal], Response]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One protocol: where its paths begin, its routes, and how it says no."""
+    """One protocol: the prefix of its paths, its routes, and how it renders errors."""
 
     prefix: tuple[str, ...]
     routes: Sequence[Route]
@@ -76,7 +87,7 @@ class Service:
 
 @dataclass(slots=True)
 class _Trace:
-    """What the log line of a request will say."""
+    """Collects what is logged about a request."""
 
     method: str
     request_id: str
@@ -89,7 +100,7 @@ class _Trace:
 
 
 class _Request:
-    """What an ASGI server hands over, with its headers readable."""
+    """An ASGI request with parsed headers."""
 
     __slots__ = ("headers", "receive", "scope")
 
@@ -100,7 +111,7 @@ class _Request:
 
 
 class HttpApp:
-    """Services in the order they are asked; the last one takes every path."""
+    """Dispatches to the first service whose prefix matches. The last service takes all other paths."""
 
     def __init__(
         self,
@@ -122,7 +133,7 @@ class HttpApp:
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
         else:
-            raise NotImplementedError(f"{scope['type']} connections are not served")
+            raise NotImplementedError(f"{scope['type']} connections are not supported")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -139,7 +150,7 @@ class HttpApp:
 
     async def _respond(self, request: _Request, trace: _Trace) -> Response:
         raw_path = _raw_path(request.scope)
-        # A path that cannot be decoded is refused by the protocol it was meant for.
+        # If the path cannot be decoded, the error is rendered by the service it was meant for.
         service, router = self._service_of(tuple(filter(None, raw_path.decode("latin-1").split("/"))))
         try:
             segments = path_segments(raw_path)
@@ -174,7 +185,7 @@ class HttpApp:
             body=await self._read_body(request, match.route.body),
         )
         if match.route.is_quick and self._limits.runs_quick_on_loop:
-            # Going to a thread and back costs more than a look into the database.
+            # Switching to a thread and back costs more than a read from the database.
             with suppress(WouldBlock, Unavailable), nonblocking():
                 return match.route.handler(call)
         handler = partial(_run_handler, match.route.handler, call)
@@ -201,7 +212,7 @@ class HttpApp:
 
 
 def _run_handler(handler: Handler, call: Call) -> Response:
-    """A panic of a Rust library is no Exception in Python; to us it is one fault of one request."""
+    """Turns a panic of a Rust library, which is not an Exception in Python, into an error of this request."""
     try:
         return handler(call)
     except BaseException as error:
@@ -213,13 +224,13 @@ def _run_handler(handler: Handler, call: Call) -> Response:
 async def _read_body(request: _Request, limit_bytes: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise InvalidInput("content-encoding", f"{encoding!r:.60} is not read here; send the body as it is")
+        raise InvalidInput("content-encoding", f"{encoding!r:.60} is not supported; send the body unencoded")
     chunks = [chunk async for chunk in _read_chunks(request, limit_bytes)]
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _drain_body(request: _Request, limit_bytes: int) -> bytes:
-    """A client that is still sending when the answer comes may never read it."""
+    """Reads the body to its end: a client that is still sending may never read the response."""
     async for _ in _read_chunks(request, limit_bytes):
         pass
     return b""
@@ -256,7 +267,7 @@ def _error_response(service: Service, error: TidemillError, request: _Request, t
         case MethodNotAllowed():
             response.headers["allow"] = ", ".join(error.allowed)
         case CommitStateUnknown():
-            # Sending it again without a key could do it twice.
+            # No Retry-After: repeating the request without an idempotency key could apply it twice.
             pass
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
