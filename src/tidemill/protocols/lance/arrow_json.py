@@ -1,4 +1,4 @@
-"""Arrow schemas in JSON, in both vocabularies that clients read."""
+"""Writes Arrow schemas as JSON, in both vocabularies that clients read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def metadata_json(metadata: Mapping[bytes, bytes] | None) -> dict[str, str] | No
 
 
 def is_same_type(given: Any, data_type: pa.DataType) -> bool:
-    """Whether a client's JSON means this type in one of the vocabularies, whatever list items are called."""
+    """Whether a client's JSON is this type in either vocabulary, ignoring the names of list items."""
     wanted = {"type": given} if isinstance(given, str) else given
     return any(
         _comparable(wanted) == _comparable(type_json(data_type, vocabulary)) for vocabulary in Vocabulary
@@ -92,7 +92,7 @@ def _plain(data_type: pa.DataType, vocabulary: Vocabulary) -> str:
 
 
 def _temporal(data_type: pa.DataType, vocabulary: Vocabulary) -> str:
-    """The specification's names have no room for units and zones."""
+    """The names of the specification contain no units or time zones."""
     name = str(data_type).partition("[")[0]
     if vocabulary is Vocabulary.NAMESPACE:
         return name
@@ -107,7 +107,7 @@ def _decimal(data_type: pa.DataType, vocabulary: Vocabulary) -> dict[str, Any]:
     width, precision, scale = data_type.bit_width, data_type.precision, data_type.scale
     if vocabulary is Vocabulary.LANCE:
         return {"type": f"decimal:{width}:{precision}:{scale}"}
-    # The specification has one number beside the name; clients read precision * 1000 + scale from it.
+    # The specification has one number beside the name: clients read it as precision * 1000 + scale.
     return {"type": f"decimal{width}", "length": precision * 1000 + scale}
 
 

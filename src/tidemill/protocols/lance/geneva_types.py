@@ -1,4 +1,4 @@
-"""Arrow types as Geneva's client spells them: by Lance's names, or as pyarrow prints the others."""
+"""Arrow types as Geneva's client writes them: Lance's names, and pyarrow's notation for the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PRINTED: Final = re.compile(r"(?P<family>[a-z_]+)(?P<width>[0-9]*)[\[(](?P<argum
 
 
 def geneva_type(given: Any, field: str) -> pa.DataType:
-    """The type that the JSON means; raises InvalidInput."""
+    """Reads a type from JSON; raises InvalidInput."""
     return parse_type(_with_lance_names(given), field)
 
 
 def _with_lance_names(given: Any, depth: int = 0) -> Any:
-    """The same with Lance's names alone; what cannot be read is left for the parser to complain about."""
+    """Converts all names to Lance's. Leaves what it cannot read to the parser, which reports it."""
     if isinstance(given, str):
         return _lance_name(given)
     if not isinstance(given, dict) or depth > 64:

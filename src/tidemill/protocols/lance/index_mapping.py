@@ -1,4 +1,4 @@
-"""Translation of indexes: definitions, listings, statistics."""
+"""Translates index definitions, listings and statistics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ALL_PARAMETERS: Final = (
 
 
 def index_definition(fields: Fields, *, replaces_by_default: bool) -> IndexDefinition:
-    """`replaces_by_default` is what a client means that does not say whether an index of that name may go."""
+    """`replaces_by_default` applies if the request does not say whether to replace an existing index."""
     fields.refuse_unknown(OTHER_KEYS | ALL_PARAMETERS)
     column = fields.required_text("column")
     index_type = index_type_of(fields.required_text("index_type"), "index_type")
@@ -119,7 +119,7 @@ def _parameters(fields: Fields, index_type: IndexType) -> dict[str, Any]:
         if value is None:
             continue
         if key not in known_parameters(index_type):
-            raise InvalidInput(key, f"means nothing to an index of type {index_type}; leave it out")
+            raise InvalidInput(key, f"is not a parameter of an index of type {index_type}; leave it out")
         given[key] = value
     return given
 
@@ -140,11 +140,11 @@ def _value(fields: Fields, key: str) -> Any:
 
 
 def _distance_type(fields: Fields) -> str | None:
-    """The specification says `distance_type`, lancedb's client `metric_type`."""
+    """`distance_type` in the specification, `metric_type` in lancedb's client."""
     name, alias = fields.text("distance_type"), fields.text("metric_type")
     if name is not None and alias is not None and name.lower() != alias.lower():
         raise InvalidInput(
-            "metric_type", f"{alias!r:.60} is not distance_type, {name!r:.60}; give one of them"
+            "metric_type", f"{alias!r:.60} differs from distance_type {name!r:.60}; give only one of them"
         )
     given = name or alias
     if given is None:

@@ -1,4 +1,4 @@
-"""Conditions on the events of a job, as lancedb's client may send them."""
+"""Filters on the events of a job, as lancedb's client sends them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ COMPARISONS: Final[Mapping[type[exp.Expr], Callable[[Any, Any], bool]]] = {
 
 
 def event_condition(text: str, columns: Collection[str], field: str) -> Condition:
-    """Comparisons of columns with values, joined by AND, OR and NOT; anything else is refused."""
+    """Reads comparisons of columns with values, joined by AND, OR and NOT; rejects anything else."""
     checked_expression(text, field)
     with bounded_nesting(text, field):
         try:
             parsed = sqlglot.parse_one(text)
         except SqlglotError as error:
-            raise InvalidInput(field, "is not a condition such as state = 'submitted'") from error
+            raise InvalidInput(
+                field, "is not a valid condition; write for example state = 'submitted'"
+            ) from error
         if sum(1 for _ in parsed.walk()) > MAX_NODES:
-            raise InvalidInput(field, "has too many parts")
+            raise InvalidInput(field, f"has too many parts; at most {MAX_NODES} are allowed")
         return _ConditionParser(columns, field).condition(parsed)
 
 
@@ -87,7 +89,7 @@ class _ConditionParser:
                 return None
             if isinstance(event[name], str) is not isinstance(value, str):
                 raise InvalidInput(
-                    self._field, f"compares {name} with a value of another kind, {value!r:.60}"
+                    self._field, f"compares {name} with a value of another type, {value!r:.60}"
                 )
             return compare(event[name], value)
 
@@ -106,7 +108,7 @@ class _ConditionParser:
         if not isinstance(node, exp.Column) or node.name not in self._columns:
             known = ", ".join(self._columns)
             raise InvalidInput(
-                self._field, f"{node.sql()!r:.60} is not a column of events; those are {known}"
+                self._field, f"{node.sql()!r:.60} is not a column of events; the columns are {known}"
             )
         return node.name
 

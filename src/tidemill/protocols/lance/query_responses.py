@@ -1,4 +1,4 @@
-"""Rows as an Arrow file: read whole before the answer begins, in memory or, if there are many, on disk."""
+"""Responses with rows as an Arrow file, spooled to memory or, if large, to disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK_BYTES: Final = MIB
 
 
 def arrow_file_response(result: QueryResult) -> Response:
-    """What goes wrong in reading is still an error of its own then, and not an answer that breaks off."""
+    """Reads all rows before the response starts, so that an error is not a response that breaks off."""
     with ExitStack() as stack:
         spool = stack.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
         _write(result, spool)
@@ -32,7 +32,7 @@ def arrow_file_response(result: QueryResult) -> Response:
 
 
 def _write(result: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
-    # A file has one dictionary for each column, and batches may come with several.
+    # A file has one dictionary per column, but batches may have different ones.
     options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
     with pa.ipc.new_file(pa.PythonFile(spool, "w"), result.schema, options=options) as writer:
         if any(_has_dictionary(field.type) for field in result.schema):

@@ -1,4 +1,4 @@
-"""Full-text queries in the words of Rust: lancedb sends how it prints a query where text should be."""
+"""Parses full-text queries in Rust's debug format, which lancedb sends in place of the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 16
 
 
 def printed_query(text: str, columns: tuple[str, ...], field: str) -> TextQuery | None:
-    """The query that was printed; None when the text is just text. Raises InvalidInput for the rest."""
+    """The query, or None if the text is plain text. Raises InvalidInput for queries we cannot read."""
     if PRINTED.fullmatch(text) is None:
         return None
     reader = _Reader(text, columns[0] if len(columns) == 1 else None)
@@ -35,13 +35,13 @@ def printed_query(text: str, columns: tuple[str, ...], field: str) -> TextQuery 
     if query is None or reader.position != len(text):
         raise InvalidInput(
             field,
-            "is a printed query of another kind than match, phrase and boolean; send it as structured_query",
+            "is a query in debug format other than match, phrase or boolean; send it as structured_query",
         )
     return query
 
 
 class _Reader:
-    """Reads on from `position`; None says that what follows is something else."""
+    """A recursive-descent parser. Its methods return None if the text at `position` does not match."""
 
     def __init__(self, text: str, column: str | None) -> None:
         self._text = text
@@ -101,10 +101,10 @@ class _Reader:
 
 
 def _unescaped(text: str) -> str:
-    """Rust's escapes are those of JSON but for three."""
+    """Reads Rust's escapes, which are those of JSON except for three."""
     json = ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
     try:
         value = orjson.loads(f'"{json}"'.replace("\\'", "'").replace("\\0", ""))
     except (orjson.JSONDecodeError, ValueError, OverflowError) as error:
-        raise InvalidInput("full_text_query", "is a printed query with text that cannot be read") from error
+        raise InvalidInput("full_text_query", "is a query in debug format with invalid escapes") from error
     return str(value)

@@ -1,4 +1,4 @@
-"""Routes of rows: tables from Arrow streams, changes of rows, queries and their plans, counts."""
+"""Routes of rows: create tables from Arrow streams, change rows, query, explain, count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route that tells lancedb's remote client on which rows functions failed."""
+"""The route that lists failed rows for lancedb's remote client."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tidemill.protocols.lance.requests import table_request
 
 DEFAULT_RECORDS: Final = 10_000
 MAX_RECORDS: Final = 100_000
-# So many jobs are looked through for failures of a table.
+# Number of recent jobs of a table that are searched for failures.
 MAX_JOBS: Final = 1000
-# So many rows are looked for by one query.
+# Number of rows located by one query.
 ROWS_PER_QUERY: Final = 1000
 OFFSET_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _FailedRow:
-    """A row on which a function failed, however that is known."""
+    """A row on which a function failed, from the error ledger or from a failed job."""
 
     job_id: str
     row_id: int
@@ -45,14 +45,14 @@ class _FailedRow:
 
 @dataclass(frozen=True, slots=True)
 class _RowAddresses:
-    """Where rows are at a version of their table, by id."""
+    """Row addresses by row id, at a version of the table."""
 
     version: int
     addresses: Mapping[int, int]
 
 
 def list_function_errors(call: Call) -> Response:
-    """Rows that were skipped and rows that ended their job, those of the newest job first."""
+    """Lists skipped rows and rows that failed their job. The newest job comes first."""
     ident, body = table_request(call)
     body.refuse_unknown({"id", "job_id", "column", "limit"})
     limit = body.integer("limit", 0)
@@ -77,7 +77,7 @@ def _failed_rows(
     found = {(row.job_id, row.row_id): row for row in _job_failures(call, ident, job, column, declared)}
     for row in _ledger_errors(call, ident, column, job_id, limit):
         found[row.job_id, row.row_id] = row
-    # Ids of jobs grow with time.
+    # Job ids increase with time.
     ordered = sorted(found.values(), key=lambda row: row.row_id)
     return sorted(ordered, key=lambda row: row.job_id, reverse=True)[:limit]
 
@@ -85,7 +85,7 @@ def _failed_rows(
 def _ledger_errors(
     call: Call, ident: TableIdent, column: str | None, job_id: str | None, limit: int
 ) -> Iterator[_FailedRow]:
-    """What is in the ledger of errors: rows that have no value now."""
+    """Rows in the error ledger, which have no value now."""
     errors = call.operations.provenance.errors(call.caller, ident, column, None, job_id=job_id, limit=limit)
     for name, error in errors:
         failure = error.failure
@@ -98,7 +98,7 @@ def _ledger_errors(
 def _job_failures(
     call: Call, ident: TableIdent, job: Job | None, column: str | None, declared: Mapping[str, DeclaredColumn]
 ) -> Iterator[_FailedRow]:
-    """Rows that ended a job; the ledger forgets those that have a value meanwhile."""
+    """Rows that failed a job. The ledger no longer has those that got a value since."""
     recent = call.operations.jobs.list_recent
     jobs = recent(call.caller, None, MAX_JOBS, table=ident) if job is None else [job]
     for failed_job in jobs:
@@ -113,7 +113,7 @@ def _job_failures(
 def _records(
     call: Call, ident: TableIdent, rows: Sequence[_FailedRow], declared: Mapping[str, DeclaredColumn]
 ) -> list[dict[str, Any]]:
-    """Without rows that are gone: nobody could find them by what is told here."""
+    """Omits deleted rows, which have no address any more."""
     functions = {row.digest: _function(call, row.digest, declared[row.column]) for row in rows}
     records: list[dict[str, Any]] = []
     remaining = iter(rows)
@@ -150,7 +150,7 @@ def _row_addresses(call: Call, ident: TableIdent, row_ids: set[int]) -> _RowAddr
 
 
 def _function(call: Call, digest: str, declared: DeclaredColumn) -> tuple[str, str]:
-    """Its name and version by number; of a function that is on no list, its digest."""
+    """The name and version number of a function. A function that is not listed has its digest as version."""
     try:
         found = call.operations.functions.get_by_digest(call.caller, digest)
     except FunctionNotFound:

@@ -1,4 +1,4 @@
-"""Routes of functions, as lancedb's remote client calls them; the specification has none."""
+"""Routes of functions for lancedb's remote client. The specification has none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidemill.protocols.lance.requests import table_request
 
 
 def create_function(call: Call) -> Response:
-    """Registered when this is answered; the job that lancedb's client waits for is over by then."""
+    """Registers at once. The job id in the response is that of a job that has already succeeded."""
     ident, body = table_request(call)
     if not ident.namespace.is_root:
         call.operations.namespaces.describe(call.caller, ident.namespace)
@@ -43,7 +43,7 @@ def describe_function(call: Call) -> Response:
 
 
 def drop_function(call: Call) -> Response:
-    """Columns that use it go on doing so. One that is not there has been dropped already."""
+    """Columns that use the function keep working. Dropping an unknown function succeeds."""
     ident, body = table_request(call)
     try:
         call.operations.functions.drop(call.caller, stored_name(ident), _version(body))

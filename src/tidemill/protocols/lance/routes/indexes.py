@@ -38,7 +38,7 @@ def list_table_indices(call: Call) -> Response:
     version = body.integer("version", 0)
     found = call.operations.indexes.list_all(call.caller, ident, branch_of(call, body), version)
     if is_lancedb(call.headers):
-        # Its users know an index that is listed for one that is ready.
+        # Its users expect a listed index to be ready.
         found = [index for index in found if index.status != PENDING]
     limit, after = body.integer("limit", 0), body.text("page_token") or call.query.get("page_token")
     if limit is None:
@@ -76,7 +76,7 @@ def prewarm_table_index(call: Call) -> Response:
 
 
 def _create(call: Call, check: Callable[[IndexDefinition], None]) -> Response:
-    """lancedb's clients replace an index of that name unless told not to; the specification refuses."""
+    """By default lancedb's clients replace an existing index, while the specification rejects it."""
     ident, body = table_request(call)
     definition = index_definition(body, replaces_by_default=is_lancedb(call.headers))
     check(definition)
@@ -99,6 +99,6 @@ ROUTES: Final = (
     Route("POST", "/v1/table/{id}/index/{index_name}/drop", drop_table_index),
     # lancedb's remote client.
     Route("POST", "/v1/table/{id}/index/{index_name}/prewarm", prewarm_table_index),
-    # Older clients ask with GET.
+    # Older clients use GET.
     Route("GET", "/v1/table/{id}/index/{index_name}/stats", describe_table_index_stats),
 )

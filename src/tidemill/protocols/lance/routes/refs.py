@@ -75,7 +75,7 @@ def delete_table_branch(call: Call) -> Response:
 
 
 def _tag_request(call: Call) -> tuple[TableIdent, str, str, int]:
-    """The table, the tag, and the branch and version that it is to name."""
+    """The table, the tag, and the branch and version to tag."""
     ident, body = table_request(call)
     tag, version = body.required_text("tag"), body.required_integer("version", 1)
     return ident, tag, body.text("branch") or MAIN_BRANCH, version
@@ -97,7 +97,7 @@ def _tag(tag: Tag) -> dict[str, Any]:
 
 
 def _lancedb_tag(tag: Tag) -> dict[str, Any]:
-    """Its clients up to 0.39 read the size by one name, later ones by the other."""
+    """lancedb's clients up to 0.39 read the size under one name, later ones under the other."""
     return _tag(tag) | {"manifest_size": tag.manifest_size}
 
 
@@ -120,7 +120,7 @@ def _protocol_branch(branch: str) -> str | None:
 
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/tags/list", list_table_tags),
-    # Older clients list with GET.
+    # Older clients use GET.
     Route("GET", "/v1/table/{id}/tags/list", list_table_tags),
     Route("POST", "/v1/table/{id}/tags/version", get_table_tag_version),
     Route("POST", "/v1/table/{id}/tags/create", create_table_tag),

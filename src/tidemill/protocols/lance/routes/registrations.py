@@ -1,4 +1,4 @@
-"""Routes of tables' names: given to data that is there, taken away, moved."""
+"""Routes that register, deregister and rename tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import properties_of, removed_table_json
 from tidemill.protocols.lance.requests import table_request
 
-# The specification's name, and that of lancedb's remote client.
+# The name in the specification, and in lancedb's remote client.
 NEW_NAMESPACE: Final = ("new_namespace_id", "new_namespace")
 
 
@@ -43,7 +43,7 @@ def rename_table(call: Call) -> Response:
 
 
 def _new_namespace(call: Call, body: Fields) -> NamespacePath | None:
-    """The levels as a list, or as one text like an id in a path; absent means that it stays where it is."""
+    """Reads a list of levels, or a string like an id in a path. None means the namespace stays the same."""
     for key in NEW_NAMESPACE:
         value = body.raw(key)
         if isinstance(value, str):

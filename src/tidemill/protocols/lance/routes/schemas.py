@@ -1,4 +1,4 @@
-"""Routes of columns: altered, dropped, described."""
+"""Routes that alter and drop columns and update field metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def alter_table_alter_columns(call: Call) -> Response:
     ident, body = table_request(call)
     entries = body.objects("alterations")
     if not entries:
-        raise InvalidInput("alterations", "is empty; it has to list at least one column")
+        raise InvalidInput("alterations", "is empty; it must list at least one column")
     if any(replaces_function(entry) for entry in entries):
         return _replace_function(call, ident, body)
     alterations = [column_alteration(entry) for entry in entries]
@@ -44,7 +44,7 @@ def alter_table_alter_columns(call: Call) -> Response:
 
 
 def _replace_function(call: Call, ident: TableIdent, body: Fields) -> Response:
-    """Another function for a column is no new version of its table, unless its metadata say which it is."""
+    """Replaces the function of a column. This commits a version only if field metadata names the function."""
     require_main_branch(call, ident, branch_of(call, body))
     declared = replacement_declaration(body)
     geneva = find_geneva_replacement(declared)

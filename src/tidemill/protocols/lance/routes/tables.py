@@ -1,4 +1,4 @@
-"""Routes of tables as catalog objects: made, described, listed, dropped."""
+"""Routes that declare, describe, list and drop tables."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def list_tables(call: Call) -> Response:
 
 
 def list_root_tables(call: Call) -> Response:
-    """`/v1/namespace/./table/list` arrives without its dot; with another delimiter `table` is a namespace."""
+    """`/v1/namespace/./table/list` arrives without the dot; with other delimiters `table` is a namespace."""
     if delimiter_of(call) == ".":
         return _tables_in(call, NamespacePath())
     return namespaces_in(call, NamespacePath(("table",)))
 
 
 def list_all_tables(call: Call) -> Response:
-    """lancedb's remote client means the tables of the root, the specification those of all namespaces."""
+    """For lancedb's remote client these are the tables of the root, in the specification all tables."""
     if is_lancedb(call.headers):
         return _tables_in(call, NamespacePath())
     delimiter = delimiter_of(call)

@@ -1,4 +1,4 @@
-"""Routes of table versions: how clients commit through the catalog."""
+"""Routes of table versions, through which clients commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_table_versions(call: Call) -> Response:
     branch = branch_of(call, body)
     token = call.query.get("page_token")
     if token and not (token.isascii() and token.isdigit() and len(token) < 20):
-        raise InvalidInput("page_token", f"{token!r:.60} is not a token of this listing")
+        raise InvalidInput("page_token", f"{token!r:.60} is not a page token of this listing")
     if order is Order.DESCENDING and not token and query_integer(call.query, "limit") == 1:
         return _latest_version(call, ident, branch)
     found: dict[str, TableVersion] = {}
@@ -46,7 +46,10 @@ def list_table_versions(call: Call) -> Response:
 
 
 def _latest_version(call: Call, ident: TableIdent, branch: str) -> Response:
-    """What every client asks for before it reads or writes; whether more follow is told by the number."""
+    """A fast path for what every client requests before it reads or writes.
+
+    Whether there are more versions follows from the number.
+    """
     page = Page(limit=1)
     versions = call.operations.versions.list_versions(call.caller, ident, branch, Order.DESCENDING, page)
     token = str(versions[0].version) if versions and versions[0].version > 1 else None

@@ -17,7 +17,7 @@ from tidemill.protocols.lance.view_mapping import view_definition
 
 
 def create_materialized_view(call: Call) -> Response:
-    """lancedb's client wants a view that is being filled to be answered as a job."""
+    """lancedb's client expects status 202 and a job id if the view is being filled."""
     ident, body = table_request(call)
     is_sql = is_sql_view(body)
     definition = sql_view_definition(body) if is_sql else view_definition(call, body, ident)
@@ -34,7 +34,7 @@ def refresh_materialized_view(call: Call) -> Response:
 
 
 def describe_materialized_view(call: Call) -> Response:
-    """The specification has no such operation; this is what lancedb's client reads."""
+    """For lancedb's client. The specification has no such operation."""
     ident, _ = table_request(call)
     described = call.operations.views.describe(call.caller, ident)
     version = call.operations.versions.find_latest(described.table)
@@ -50,7 +50,7 @@ def describe_materialized_view(call: Call) -> Response:
 
 
 def drop_materialized_view(call: Call) -> Response:
-    """Files are gone when this is answered: there is no job to wait for."""
+    """Removes the files before it responds, so there is no job to wait for."""
     ident, _ = table_request(call)
     call.operations.views.describe(call.caller, ident)
     call.operations.tables.drop(call.caller, ident)
