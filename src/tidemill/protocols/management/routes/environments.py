@@ -1,4 +1,4 @@
-"""Routes of manifests: environments under names, for jobs to ask for."""
+"""Routes of package manifests: named environments for jobs."""
 
 from __future__ import annotations
 

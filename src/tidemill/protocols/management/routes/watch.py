@@ -1,4 +1,4 @@
-"""The route that tells of a job as it goes on, as server-sent events."""
+"""The route that streams the progress of a job as server-sent events."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ POLL_SECONDS: Final = 0.25
 KEEP_ALIVE_SECONDS: Final = 10.0
 KEEP_ALIVE: Final = b": still here\n\n"
 EVENT_STREAM: Final = "text/event-stream"
-# Proxies that wait for more before they pass it on would make the stream useless.
+# Tell proxies not to buffer the stream.
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 MAX_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """A job as it was found, and what its log says since the look before."""
+    """A job, and the events in its log since the previous snapshot."""
 
     job: Job
     new_events: Sequence[JobEvent]
 
     @property
     def visible_state(self) -> Job:
-        """The job without what changes though nothing happens: signs of life of its worker."""
+        """The job without fields that change although nothing happens: heartbeats of its worker."""
         return replace(self.job, updated_at=None, lease_until_at=None)
 
 
 def watch_job(call: Call) -> Response:
-    """Looks once before it answers, so that a job that is not there is refused like everywhere."""
+    """Reads the job before it responds, so that an unknown job returns 404 as everywhere else."""
     first = _read_snapshot(call, _last_event_id(call))
     return StreamingResponse(_events(call, first), headers=HEADERS, media_type=EVENT_STREAM)
 
 
 async def _events(call: Call, snapshot: _Snapshot) -> AsyncIterator[bytes]:
-    """Between two looks a watcher holds no thread, so that there may be many of them."""
+    """Holds no thread between two snapshots, so that many clients can watch."""
     sequence, last_sent, last_sent_at = _last_event_id(call), None, time.monotonic()
     while True:
         changes = _changes(snapshot, last_sent)
@@ -71,7 +71,7 @@ async def _events(call: Call, snapshot: _Snapshot) -> AsyncIterator[bytes]:
 
 
 def _read_snapshot(call: Call, after: int) -> _Snapshot:
-    """The job first: what it writes into its log as it ends is there when it has ended."""
+    """Reads the job before its log, so that the log of a job that has ended is complete."""
     job_id = call.parameters["job_id"]
     job = call.operations.jobs.get(call.caller, job_id)
     return _Snapshot(job, call.operations.jobs.events(call.caller, job_id, after))
@@ -95,7 +95,7 @@ def _sequence(snapshot: _Snapshot, before: int) -> int:
 def _last_event_id(call: Call) -> int:
     given = call.headers.get("last-event-id") or "0"
     if not given.isascii() or not given.isdigit() or len(given) > MAX_DIGITS:
-        raise InvalidInput("last-event-id", f"has to be the id of an event of this job, not {given!r:.60}")
+        raise InvalidInput("last-event-id", f"must be the id of an event of this job, not {given!r:.60}")
     return int(given)
 
 
