@@ -46,14 +46,16 @@ def resolve_path(
     if text in schema.names:
         return canonical_path((text,)), schema.field(text)
     segments = parse_path(text, field)
-    found = _child(list(schema), segments[0])
+    resolved = _child(list(schema), segments[0])
     for segment in segments[1:]:
-        found = (
-            None if found is None else _find_inside(found.type, segment, is_through_lists=is_through_lists)
+        resolved = (
+            None
+            if resolved is None
+            else _find_inside(resolved.type, segment, is_through_lists=is_through_lists)
         )
-    if found is None:
+    if resolved is None:
         raise TableColumnNotFound(ident, text, tuple(schema.names))
-    return canonical_path(segments), found
+    return canonical_path(segments), resolved
 
 
 def _read_quoted(text: str, field: str) -> tuple[str, str]:
@@ -82,11 +84,11 @@ def _quoted_if_needed(segment: str) -> str:
 
 
 def _find_inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
-    found = _child(_children(data_type), name)
+    resolved = _child(_children(data_type), name)
     is_list = pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
-    if found is None and is_list and is_through_lists:
+    if resolved is None and is_list and is_through_lists:
         return _find_inside(data_type.value_type, name, is_through_lists=True)
-    return found
+    return resolved
 
 
 def _child(fields: Sequence[pa.Field], name: str) -> pa.Field | None:

@@ -145,8 +145,8 @@ class ClientAuthentication:
 
     def _check(self, credential: ClientCredential) -> str:
         """Returns the client id. Takes the same time for an unknown client."""
-        known = self._digests.get(credential.client_id, bytes(sha256().digest_size))
-        is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), known)
+        expected_digest = self._digests.get(credential.client_id, bytes(sha256().digest_size))
+        is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), expected_digest)
         if not is_valid:
             raise Unauthenticated(
                 "The credential is not valid; it must be '<client id>:<secret>' of a client of this server"

@@ -20,10 +20,10 @@ SECRET: Final = re.compile(r"[!-~]+")
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def _digest(given: str) -> str:
-    if not DIGEST.fullmatch(given):
+def _digest(raw: str) -> str:
+    if not DIGEST.fullmatch(raw):
         raise PydanticCustomError("digest", "must be the SHA-256 of the secret: 64 hexadecimal digits")
-    return given.lower()
+    return raw.lower()
 
 
 def _everything() -> dict[str, tuple[Permission, ...]]:
@@ -40,19 +40,19 @@ class ClientSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _hash_secret(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        if ("secret" in given) == ("secret_sha256" in given):
+    def _hash_secret(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        if ("secret" in raw) == ("secret_sha256" in raw):
             raise PydanticCustomError("secret", "give either secret or secret_sha256")
-        if "secret" not in given:
-            return given
-        secret = given["secret"]
+        if "secret" not in raw:
+            return raw
+        secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
             raise PydanticCustomError(
                 "secret", "secret must consist of printable ASCII characters without spaces"
             )
-        others = {key: value for key, value in given.items() if key != "secret"}
+        others = {key: value for key, value in raw.items() if key != "secret"}
         return {**others, "secret_sha256": sha256(secret.encode()).hexdigest()}
 
     @property

@@ -51,21 +51,21 @@ def build_iceberg(
     store: SqlStore, files: Warehouse, authorizer: Authorizer, signer: RequestSigner | None
 ) -> IcebergOperations:
     metadata = MetadataFiles(files)
-    places, committer = EntryPlaces(files, metadata), Committer(store, metadata)
+    locations, committer = EntryPlaces(files, metadata), Committer(store, metadata)
     tables = IcebergTableOperations(
         store,
         authorizer,
         metadata,
-        places,
+        locations,
         committer,
         build_purger(store, files),
         looks_for_files=isinstance(files, LocalTableFiles),
     )
     return IcebergOperations(
         tables=tables,
-        commits=IcebergCommitOperations(store, authorizer, places, committer),
-        views=IcebergViewOperations(store, authorizer, metadata, places, committer),
-        access=IcebergAccess(store, authorizer, files, places),
+        commits=IcebergCommitOperations(store, authorizer, locations, committer),
+        views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
+        access=IcebergAccess(store, authorizer, files, locations),
         signing=RequestSigning(authorizer, tables, signer),
         planner=ScanPlanner(partial(_files_of, store, files)),
     )

@@ -59,13 +59,13 @@ def _length(value: object) -> int:
 
 def _cut(text: str, limit_bytes: int) -> str:
     """Keeps both ends of a text: a traceback starts with the request and ends with the error."""
-    whole = text.encode(errors="replace").decode()
-    shown, kept_characters = whole, len(whole)
-    while kept_characters and len(orjson.dumps(shown)) > limit_bytes:
+    full_text = text.encode(errors="replace").decode()
+    shortened, kept_characters = full_text, len(full_text)
+    while kept_characters and len(orjson.dumps(shortened)) > limit_bytes:
         kept_characters = kept_characters * 3 // 4
-        first, last = whole[: kept_characters // 2], whole[len(whole) - kept_characters // 2 :]
-        shown = f"{first} … {len(whole) - kept_characters} characters left out … {last}"
-    return shown
+        first, last = full_text[: kept_characters // 2], full_text[len(full_text) - kept_characters // 2 :]
+        shortened = f"{first} … {len(full_text) - kept_characters} characters left out … {last}"
+    return shortened
 
 
 def _add_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

@@ -122,7 +122,7 @@ class ChildProcess:
         self.settings = settings
         self._is_stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._supervisor = Thread(target=self._supervise, name=f"{command} keeper", daemon=True)
+        self._supervisor = Thread(target=self._supervise, name=f"{command} supervisor", daemon=True)
 
     def start(self) -> None:
         self._supervisor.start()

@@ -120,7 +120,9 @@ class ServerSettings(BaseSettings):
 
     def clusters(self) -> Clusters:
         """All clusters by name; raises InvalidInput if the number of slots of one is unknown."""
-        return Clusters({name: _slots(name, given) for name, given in self.cluster_settings().items()})
+        return Clusters(
+            {name: _slots(name, configured) for name, configured in self.cluster_settings().items()}
+        )
 
     def cluster_settings(self) -> dict[str, ClusterSettings]:
         default = ClusterSettings(master=self.spark_master, config=self.spark_config, slots=self.spark_slots)
@@ -147,17 +149,19 @@ class ServerSettings(BaseSettings):
         )
 
     def spark_target(self, cluster: str = DEFAULT_CLUSTER) -> SparkTarget:
-        given = self.cluster_settings()[self.clusters().check(cluster)]
-        return SparkTarget(given.master, self.root.resolve() / "scratch", given.config, given.slots)
+        configured = self.cluster_settings()[self.clusters().check(cluster)]
+        return SparkTarget(
+            configured.master, self.root.resolve() / "scratch", configured.config, configured.slots
+        )
 
 
-def load_settings(**given: Any) -> ServerSettings:
+def load_settings(**overrides: Any) -> ServerSettings:
     """Loads settings. Arguments that are not None override the environment and the defaults."""
     try:
-        settings = ServerSettings(**{key: value for key, value in given.items() if value is not None})
+        settings = ServerSettings(**{key: value for key, value in overrides.items() if value is not None})
     except ValidationError as error:
-        fault = error.errors()[0]
-        raise InvalidInput(".".join(map(str, fault["loc"])), fault["msg"]) from error
+        first_error = error.errors()[0]
+        raise InvalidInput(".".join(map(str, first_error["loc"])), first_error["msg"]) from error
     if settings.heartbeat_seconds * 2 > settings.lease_seconds:
         raise InvalidInput("heartbeat_seconds", "must be at most half of lease_seconds")
     _check_warehouse(settings)
@@ -198,16 +202,16 @@ def _check_clusters(settings: ServerSettings) -> None:
             raise InvalidInput(
                 "spark_clusters", f"{name!r} is reserved for the cluster of spark_master; use another name"
             )
-    for name, given in settings.cluster_settings().items():
-        if not is_master(given.master):
-            raise InvalidInput(_field(name, "master"), f"{given.master!r} is not {MASTERS}")
+    for name, configured in settings.cluster_settings().items():
+        if not is_master(configured.master):
+            raise InvalidInput(_field(name, "master"), f"{configured.master!r} is not {MASTERS}")
     settings.clusters().check(settings.cluster)
 
 
-def _slots(name: str, given: ClusterSettings) -> int:
-    slots = given.slots or slots_of(given.master)
+def _slots(name: str, configured: ClusterSettings) -> int:
+    slots = configured.slots or slots_of(configured.master)
     if slots is None:
-        problem = f"is required: {given.master} does not say how many tasks it runs at a time"
+        problem = f"is required: {configured.master} does not say how many tasks it runs at a time"
         raise InvalidInput(_field(name, "slots"), problem)
     return slots
 

@@ -122,11 +122,11 @@ class IndexStatistics:
 
 def index_type_of(name: str, field: str) -> IndexType:
     """Reads the name of an index type, or one of the aliases that clients use, in any case."""
-    wanted = name.upper()
-    if wanted in ALIASES:
-        return ALIASES[wanted]
+    upper_name = name.upper()
+    if upper_name in ALIASES:
+        return ALIASES[upper_name]
     try:
-        return IndexType(wanted)
+        return IndexType(upper_name)
     except ValueError as error:
         raise InvalidInput(field, f"must be one of {', '.join(IndexType)}, not {name!r:.60}") from error
 

@@ -21,5 +21,5 @@ class Receipt:
 
     def is_for(self, other: Receipt) -> bool:
         """Whether both belong to the same request."""
-        mine = (self.key, self.principal, self.operation, self.resource, self.body_digest)
-        return mine == (other.key, other.principal, other.operation, other.resource, other.body_digest)
+        request_key = (self.key, self.principal, self.operation, self.resource, self.body_digest)
+        return request_key == (other.key, other.principal, other.operation, other.resource, other.body_digest)

@@ -39,7 +39,7 @@ def bounded_nesting(text: str, field: str) -> Iterator[None]:
 
 def _nesting(text: str) -> int:
     depth = deepest = 0
-    for found in QUOTED_OR_BRACKET.finditer(text):
-        depth += bool(found[1]) - bool(found[2])
+    for matched in QUOTED_OR_BRACKET.finditer(text):
+        depth += bool(matched[1]) - bool(matched[2])
         deepest = max(deepest, depth)
     return deepest

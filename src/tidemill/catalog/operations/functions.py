@@ -29,8 +29,8 @@ class FunctionOperations:
         """All registered functions, without the SQL expressions of columns."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
-            found = tx.functions.list_registered()
-        return [item for item in found if item.function.encoding is not FunctionEncoding.SQL]
+            registered = tx.functions.list_registered()
+        return [item for item in registered if item.function.encoding is not FunctionEncoding.SQL]
 
     def get(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
         """One version of a function, by default the latest; raises FunctionNotFound."""
@@ -43,10 +43,10 @@ class FunctionOperations:
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             name = tx.functions.get(digest).name
-            found = [item for item in tx.functions.list_registered(name) if item.function.digest == digest]
-        if not found:
+            matches = [item for item in tx.functions.list_registered(name) if item.function.digest == digest]
+        if not matches:
             raise FunctionNotFound(digest)
-        return found[0]
+        return matches[0]
 
     def drop(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
         """Removes one version, by default the latest, from listings. Columns that use it keep working."""
@@ -58,7 +58,7 @@ class FunctionOperations:
 
 
 def _get(tx: CatalogTransaction, name: str, version: int | None) -> RegisteredFunction:
-    found = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
-    if not found:
+    matches = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
+    if not matches:
         raise FunctionNotFound(name if version is None else f"{name} version {version}")
-    return found[-1]
+    return matches[-1]

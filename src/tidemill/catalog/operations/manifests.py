@@ -175,9 +175,9 @@ class StoredManifests:
             except FileNotFoundError:
                 # Another process published our manifest and removed the staged one.
                 return self._identify(version)
-            found = self._identify(version)
-            if found is not Publication.MISSING:
-                return found
+            published = self._identify(version)
+            if published is not Publication.MISSING:
+                return published
         raise Unavailable(
             f"Storage reports that {version.manifest_path} exists, but does not return it; try again"
         )
@@ -191,14 +191,14 @@ class StoredManifests:
 
     def _identify(self, version: TableVersion) -> Publication:
         try:
-            found = StagedManifest(self._files.read(version.manifest_path))
+            published = StagedManifest(self._files.read(version.manifest_path))
             if version.digest is not None:
-                is_ours = found.digest == version.digest
+                is_ours = published.digest == version.digest
             else:
                 # A row without a digest, from before digests were stored. If the final manifest is ours, the
                 # staged one may be gone.
                 size = self._files.size_of(version.staged_path)
-                is_ours = size is None or self.has_content(version.staged_path, found)
+                is_ours = size is None or self.has_content(version.staged_path, published)
         except FileNotFoundError:
             return Publication.MISSING
         return Publication.OURS if is_ours else Publication.FOREIGN

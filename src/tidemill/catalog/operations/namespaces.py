@@ -68,10 +68,10 @@ class NamespaceOperations:
     ) -> PropertyChanges:
         """Raises Unprocessable if a property is both set and removed."""
         self._authorizer.require(caller, Permission.MANAGE, path)
-        both = sorted(set(removals) & updates.keys())
-        if both:
+        conflicting = sorted(set(removals) & updates.keys())
+        if conflicting:
             raise Unprocessable(
-                f"Invalid namespace update: cannot simultaneously set and remove keys: {both}"
+                f"Invalid namespace update: cannot simultaneously set and remove keys: {conflicting}"
             )
         with self._store.transaction() as tx:
             before = tx.namespaces.lock(path).properties

@@ -52,12 +52,12 @@ class ReceiptOperations:
     def find(self, request: Receipt) -> Receipt | None:
         """The receipt of the same request; raises Unprocessable if its key was used for another one."""
         with self._store.reading() as tx:
-            found = tx.receipts.find(request.key)
-        if found is not None and not found.is_for(request):
+            stored = tx.receipts.find(request.key)
+        if stored is not None and not stored.is_for(request):
             raise Unprocessable(
                 f"Idempotency-Key {request.key} was used for another request; use a new key for a new request"
             )
-        return found
+        return stored
 
     def record(self, tx: CatalogTransaction, receipt: Receipt) -> None:
         """Stores a receipt in the transaction of its change; raises ReceiptExists."""

@@ -64,8 +64,8 @@ class SchemaOperations:
         if not paths:
             raise InvalidInput("columns", "is empty; name at least one column")
         parsed = [parse_path(path, "columns") for path in paths]
-        whole = [segments[0] for segments in parsed if len(segments) == 1]
-        on_commit = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _no_effect
+        top_level = [segments[0] for segments in parsed if len(segments) == 1]
+        on_commit = self._bindings.forgetting(table, top_level) if table.branch == MAIN_BRANCH else _no_effect
         return self._schemas.drop_columns(table, paths, on_commit)
 
     def update_field_metadata(

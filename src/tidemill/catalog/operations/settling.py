@@ -158,12 +158,14 @@ class VersionSettling:
             rows = tx.versions.list_all(table.table_id, table.branch)
             deleted = tx.versions.list_deleted(table.table_id, table.branch)
         self.remove_deleted(deleted)
-        known = {row.version for row in (*rows, *deleted)}
+        known_versions = {row.version for row in (*rows, *deleted)}
         suspects = [row for row in rows if row.version not in stored.final]
         if rows and len(suspects) == len(rows):
             self._check_storage(table, rows, stored)
-        found = {version: key for version, key in sorted(stored.final.items()) if version not in known}
-        newest = max((*known, *found), default=0)
+        found = {
+            version: key for version, key in sorted(stored.final.items()) if version not in known_versions
+        }
+        newest = max((*known_versions, *found), default=0)
         gone = [row for row in suspects if self._is_gone(row, newest)]
         if gone or found:
             self._update_rows(table, gone, found, newest)

@@ -105,9 +105,9 @@ class _ColumnRewriter:
         def replacement(name: str) -> str | None:
             expression = self._stored.columns.get(name)
             if expression is None and name in self._hidden:
-                known = ", ".join(self._stored.columns)
+                available = ", ".join(self._stored.columns)
                 raise InvalidInput(
-                    field, f"{self._stored.table.ident} has no column '{name}'; its columns are {known}"
+                    field, f"{self._stored.table.ident} has no column '{name}'; its columns are {available}"
                 )
             return None if expression is None else f"({expression})"
 
@@ -121,12 +121,12 @@ class _ColumnRewriter:
         return inner if self._stored.filter is None else f"({self._stored.filter}) AND ({inner})"
 
     def columns(self, query: TableQuery) -> dict[str, str]:
-        given = query.columns
-        if given is None:
+        requested = query.columns
+        if requested is None:
             return dict(self._stored.columns)
-        if isinstance(given, tuple):
-            return {name: self.expression(_quoted_if_bare(name), "columns") for name in given}
-        return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in given.items()}
+        if isinstance(requested, tuple):
+            return {name: self.expression(_quoted_if_bare(name), "columns") for name in requested}
+        return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in requested.items()}
 
     def source_column(self, column: str) -> str:
         """The column of the source, if the stored query passes it through unchanged."""

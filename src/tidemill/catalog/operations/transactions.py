@@ -54,31 +54,31 @@ class TransactionOperations:
         self._running = running
 
     def describe(self, caller: Caller, levels: Sequence[str]) -> Transaction:
-        found = self._get(caller, levels)
+        transaction = self._get(caller, levels)
         with self._store.transaction() as tx:
-            transaction_properties = tx.transaction_properties.get(found.key)
-        return _with_properties(found, transaction_properties)
+            transaction_properties = tx.transaction_properties.get(transaction.key)
+        return _with_properties(transaction, transaction_properties)
 
     def alter(
         self, caller: Caller, levels: Sequence[str], actions: Sequence[TransactionAction]
     ) -> Transaction:
         """Applies all of the actions or none."""
-        found = self._get(caller, levels)
-        self._authorizer.require(caller, Permission.WRITE, found.table)
+        transaction = self._get(caller, levels)
+        self._authorizer.require(caller, Permission.WRITE, transaction.table)
         with self._store.transaction() as tx:
-            before = tx.transaction_properties.get(found.key)
+            before = tx.transaction_properties.get(transaction.key)
             after = dict(before)
             for index, action in enumerate(actions):
                 match action:
                     case SetStatus():
-                        if _is_cancelling(found, action.status):
-                            self._running.cancel(caller, tx, found.key)
+                        if _is_cancelling(transaction, action.status):
+                            self._running.cancel(caller, tx, transaction.key)
                     case SetProperty() | UnsetProperty():
-                        _apply_action(found, after, action, f"actions[{index}]")
+                        _apply_action(transaction, after, action, f"actions[{index}]")
                     case _:
                         assert_never(action)
             if after != before:
-                tx.transaction_properties.put(found.key, before, after)
+                tx.transaction_properties.put(transaction.key, before, after)
         return _with_properties(self._get(caller, levels), after)
 
     def _get(self, caller: Caller, levels: Sequence[str]) -> Transaction:
@@ -90,10 +90,10 @@ class TransactionOperations:
             if above and tuple(above) != running.table.levels:
                 raise TransactionNotFound(last)
             return running
-        found = self._find_commit(caller, table_ident(tuple(above)), last) if above else None
-        if found is None:
+        transaction = self._find_commit(caller, table_ident(tuple(above)), last) if above else None
+        if transaction is None:
             raise TransactionNotFound(".".join(levels))
-        return found
+        return transaction
 
     def _find_commit(self, caller: Caller, ident: TableIdent, last: str) -> Transaction | None:
         self._authorizer.require(caller, Permission.READ, ident)
@@ -116,42 +116,45 @@ class TransactionOperations:
         return None if self._versions.find(table, version) is None else self._history.find(table, version)
 
 
-def _with_properties(found: Transaction, transaction_properties: Mapping[str, str]) -> Transaction:
-    return replace(found, properties={**transaction_properties, **found.properties})
+def _with_properties(transaction: Transaction, transaction_properties: Mapping[str, str]) -> Transaction:
+    return replace(transaction, properties={**transaction_properties, **transaction.properties})
 
 
-def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
+def _is_cancelling(transaction: Transaction, new_status: TransactionStatus) -> bool:
     """The only possible change of status is to cancel. Setting the current status changes nothing."""
-    if wanted is found.status:
+    if new_status is transaction.status:
         return False
-    is_open = found.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
-    if not is_open or wanted is not TransactionStatus.CANCELED:
+    is_open = transaction.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
+    if not is_open or new_status is not TransactionStatus.CANCELED:
         raise ConcurrentModification(
-            f"Transaction {found.key} is {found.status.value} and cannot become {wanted.value}"
+            f"Transaction {transaction.key} is {transaction.status.value} "
+            f"and cannot become {new_status.value}"
         )
     return True
 
 
 def _apply_action(
-    found: Transaction,
+    transaction: Transaction,
     transaction_properties: dict[str, str],
     action: SetProperty | UnsetProperty,
     field: str,
 ) -> None:
-    if action.key in found.properties:
+    if action.key in transaction.properties:
         raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is set by the server and cannot be changed")
-    is_there = action.key in transaction_properties
+    exists = action.key in transaction_properties
     match action:
         case SetProperty():
-            if is_there and action.mode is SetMode.FAIL:
+            if exists and action.mode is SetMode.FAIL:
                 raise ConcurrentModification(
-                    f"Transaction {found.key} already has a property {action.key!r:.60}"
+                    f"Transaction {transaction.key} already has a property {action.key!r:.60}"
                 )
-            if not is_there or action.mode is SetMode.OVERWRITE:
+            if not exists or action.mode is SetMode.OVERWRITE:
                 transaction_properties[action.key] = action.value
         case UnsetProperty():
-            if not is_there and action.mode is UnsetMode.FAIL:
-                raise ConcurrentModification(f"Transaction {found.key} has no property {action.key!r:.60}")
+            if not exists and action.mode is UnsetMode.FAIL:
+                raise ConcurrentModification(
+                    f"Transaction {transaction.key} has no property {action.key!r:.60}"
+                )
             transaction_properties.pop(action.key, None)
         case _:
             assert_never(action)

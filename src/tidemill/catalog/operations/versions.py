@@ -332,13 +332,13 @@ class VersionOperations:
     def get_branch(self, ident: TableIdent, branch: str) -> Table:
         """The table on a branch; raises BranchNotFound instead of falling back to main."""
         table = self.get_table(ident, branch)
-        is_there = (
+        exists = (
             branch == MAIN_BRANCH
             or self._manifests.has_branch(table)
             # Its first version is committed before its reference.
             or self.find_latest(table) is not None
         )
-        if not is_there:
+        if not exists:
             raise BranchNotFound(ident, branch)
         return table
 

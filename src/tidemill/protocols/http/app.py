@@ -284,8 +284,8 @@ def _raw_path(scope: Scope) -> bytes:
 
 
 def _request_id(headers: Headers) -> str:
-    given = headers.get(REQUEST_ID_HEADER, "")
-    return given if REQUEST_ID.fullmatch(given) else str(uuid4())
+    sent_id = headers.get(REQUEST_ID_HEADER, "")
+    return sent_id if REQUEST_ID.fullmatch(sent_id) else str(uuid4())
 
 
 def _log_request(trace: _Trace, status: int, started: float) -> None:

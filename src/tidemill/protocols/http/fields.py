@@ -158,9 +158,9 @@ class Fields:
 
 def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
     """Reads the value of an enum in any case, in PascalCase or snake_case."""
-    wanted = _normalized(raw)
+    normalized = _normalized(raw)
     for choice in choices:
-        if _normalized(str(choice.value)) == wanted:
+        if _normalized(str(choice.value)) == normalized:
             return choice
     raise InvalidInput(
         field, f"must be one of {', '.join(str(choice.value) for choice in choices)}, not {raw!r:.60}"

@@ -54,11 +54,11 @@ def metadata_json(metadata: Mapping[bytes, bytes] | None) -> dict[str, str] | No
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
 
 
-def is_same_type(given: Any, data_type: pa.DataType) -> bool:
+def is_same_type(raw_type: Any, data_type: pa.DataType) -> bool:
     """Whether a client's JSON is this type in either vocabulary, ignoring the names of list items."""
-    wanted = {"type": given} if isinstance(given, str) else given
+    client_type = {"type": raw_type} if isinstance(raw_type, str) else raw_type
     return any(
-        _comparable(wanted) == _comparable(type_json(data_type, vocabulary)) for vocabulary in Vocabulary
+        _comparable(client_type) == _comparable(type_json(data_type, vocabulary)) for vocabulary in Vocabulary
     )
 
 

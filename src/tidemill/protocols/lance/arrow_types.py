@@ -45,11 +45,11 @@ PLAIN_TYPES: Final[Mapping[str, pa.DataType]] = {
 }
 
 
-def parse_type(given: Any, field: str, depth: int = 0) -> pa.DataType:
+def parse_type(raw_type: Any, field: str, depth: int = 0) -> pa.DataType:
     """Reads a type from a JSON object or a bare name; raises InvalidInput."""
     if depth > MAX_DEPTH:
         raise InvalidInput(field, f"is nested more than {MAX_DEPTH} levels deep")
-    entry = {"type": given} if isinstance(given, str) else given
+    entry = {"type": raw_type} if isinstance(raw_type, str) else raw_type
     if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
         raise InvalidInput(field, 'must be a type as JSON, such as {"type": "int64"}')
     name = entry["type"]

@@ -86,9 +86,9 @@ def _sibling(output: Fields, function: Function) -> ColumnOutput:
 
 
 def _check_type(output: Fields, value_type: pa.DataType) -> None:
-    given = output.raw("data_type")
-    if given is not None and not is_same_type(given, value_type):
-        problem = f"{given!r:.80} differs from the type that the function returns, {value_type}"
+    raw_type = output.raw("data_type")
+    if raw_type is not None and not is_same_type(raw_type, value_type):
+        problem = f"{raw_type!r:.80} differs from the type that the function returns, {value_type}"
         raise InvalidInput(output.name_of("data_type"), problem)
 
 

@@ -81,13 +81,13 @@ def check_manifest(fields: Fields) -> None:
     if not text:
         return
     try:
-        wanted = orjson.loads(text)
+        manifest = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(name, "is the name of a manifest; only backfill_column accepts names") from error
-    if not isinstance(wanted, dict):
+    if not isinstance(manifest, dict):
         raise InvalidInput(name, "must be a JSON object")
     for key in MANIFEST_KEYS:
-        if wanted.get(key):
+        if manifest.get(key):
             raise InvalidInput(
                 f"{name}.{key}",
                 "is not supported here yet; pass the manifest to backfill_column, or leave it out",
@@ -117,7 +117,7 @@ def _struct(siblings: tuple[ColumnOutput, ...], types: Mapping[str, pa.DataType]
 
 def _column_metadata(column: Fields, path: str) -> dict[str, str]:
     """The metadata that Geneva's client reads before it submits a backfill."""
-    given = column.texts_by_name("field_metadata") or {}
+    field_metadata = column.texts_by_name("field_metadata") or {}
     reserved = {
         "virtual_column": "true",
         "virtual_column.udf_backend": GENEVA_BACKEND,
@@ -131,7 +131,7 @@ def _column_metadata(column: Fields, path: str) -> dict[str, str]:
         if column.text(key):
             reserved[f"virtual_column.{key}"] = column.text(key) or ""
     extra = column.texts_by_name("metadata") or {}
-    return {**given, **extra, **reserved}
+    return {**field_metadata, **extra, **reserved}
 
 
 def geneva_envelope(fields: Fields, key: str) -> bytes:

@@ -98,8 +98,8 @@ def _source(
         raise Unsupported("source_query.shuffle: is not supported in a view; its rows have no order")
     columns = _columns(base)
     if kind is ViewKind.CHUNKER:
-        known = {name: quoted_name(name) for name in passed_through} if columns is None else columns
-        columns = {alias: expression for alias, expression in known.items() if alias in passed_through}
+        available = {name: quoted_name(name) for name in passed_through} if columns is None else columns
+        columns = {alias: expression for alias, expression in available.items() if alias in passed_through}
     return SourceQuery(
         source=(*namespace, query.required_text("source_table")),
         columns=columns,

@@ -178,21 +178,23 @@ def _output(entry: Fields) -> ColumnOutput:
 
 def _with_arguments(function: Function, application: Fields) -> Function:
     """The function with the arguments of this binding. Other arguments make it another function."""
-    given = application.raw("initialization") or {}
-    if not isinstance(given, Mapping):
+    initialization = application.raw("initialization") or {}
+    if not isinstance(initialization, Mapping):
         raise InvalidInput(application.name_of("initialization"), "must be a JSON object")
-    known = _initialization(function)
+    parameters_by_name = _initialization(function)
     field = application.name_of("initialization")
-    unknown = sorted(set(given) - known.keys())
+    unknown = sorted(set(initialization) - parameters_by_name.keys())
     if unknown:
-        raise InvalidInput(field, f"names {unknown}; {function.name} takes {sorted(known)}")
+        raise InvalidInput(field, f"names {unknown}; {function.name} takes {sorted(parameters_by_name)}")
     missing = sorted(
-        name for name, entry in known.items() if not entry["nullable"] and given.get(name) is None
+        name
+        for name, entry in parameters_by_name.items()
+        if not entry["nullable"] and initialization.get(name) is None
     )
     if missing:
         raise InvalidInput(field, f"lacks {missing}, which {function.name} requires")
     # For a null value the default of the function applies.
-    arguments = {name: value for name, value in given.items() if value is not None}
+    arguments = {name: value for name, value in initialization.items() if value is not None}
     if not arguments:
         return function
     arguments_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
@@ -308,7 +310,7 @@ def _field_type(entry: Fields) -> pa.DataType:
 
 
 def _required_object(fields: Fields, key: str) -> Fields:
-    found = fields.nested(key)
-    if found is None:
+    nested = fields.nested(key)
+    if nested is None:
         raise InvalidInput(fields.name_of(key), "is missing; it must be a JSON object")
-    return found
+    return nested

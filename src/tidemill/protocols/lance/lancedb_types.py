@@ -25,10 +25,10 @@ def function_type(text: str, field: str, depth: int = 0) -> pa.DataType:
         return _json_type(text, field)
     if text in PLAIN_TYPES:
         return PLAIN_TYPES[text]
-    found = LISTS.fullmatch(text)
-    if found is None or depth > MAX_DEPTH:
+    matched = LISTS.fullmatch(text)
+    if matched is None or depth > MAX_DEPTH:
         raise InvalidInput(field, f"{text!r:.80} is not a known type")
-    return _list_type(found["family"], found["inside"], field, depth)
+    return _list_type(matched["family"], matched["inside"], field, depth)
 
 
 def _json_type(text: str, field: str) -> pa.DataType:

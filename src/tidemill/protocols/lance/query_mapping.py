@@ -118,10 +118,12 @@ def _approximation(fields: Fields) -> str | None:
 def _vectors(fields: Fields) -> tuple[tuple[float, ...], ...]:
     raw = fields.raw("vector")
     if isinstance(raw, dict):
-        known = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
-        if len(known) > 1 or (raw and not known and any(value is not None for value in raw.values())):
+        present_keys = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
+        if len(present_keys) > 1 or (
+            raw and not present_keys and any(value is not None for value in raw.values())
+        ):
             raise InvalidInput("vector", "must have single_vector or multi_vector")
-        raw = raw[known[0]] if known else None
+        raw = raw[present_keys[0]] if present_keys else None
     if raw is None or raw == []:
         return ()
     if not isinstance(raw, list):

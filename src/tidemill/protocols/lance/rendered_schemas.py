@@ -24,9 +24,9 @@ class RenderedSchemas:
 
     def of(self, schema: pa.Schema, vocabulary: Vocabulary) -> orjson.Fragment:
         key = (id(schema), vocabulary)
-        found = self._rendered.get(key)
+        cached = self._rendered.get(key)
         # An entry keeps its schema alive, so no other schema can have the same identity.
-        rendered = self._render(schema, vocabulary) if found is None else found[1]
+        rendered = self._render(schema, vocabulary) if cached is None else cached[1]
         return orjson.Fragment(rendered)
 
     def _render(self, schema: pa.Schema, vocabulary: Vocabulary) -> bytes:

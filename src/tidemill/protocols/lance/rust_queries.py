@@ -51,8 +51,8 @@ class _Reader:
     def query(self, depth: int) -> TextQuery | None:
         if self._consume("Boolean(must="):
             return self._boolean(depth) if depth < MAX_DEPTH else None
-        if found := self._match(MATCH):
-            column, terms, boost, fuzziness, expansions, operator, prefix = found.groups()
+        if matched := self._match(MATCH):
+            column, terms, boost, fuzziness, expansions, operator, prefix = matched.groups()
             return TextMatch(
                 terms=_unescaped(terms),
                 column=self._column_of(column),
@@ -62,8 +62,8 @@ class _Reader:
                 needs_all_terms=operator == "And",
                 prefix_length=int(prefix),
             )
-        if found := self._match(PHRASE):
-            return TextPhrase(_unescaped(found[2]), self._column_of(found[1]), int(found[3]))
+        if matched := self._match(PHRASE):
+            return TextPhrase(_unescaped(matched[2]), self._column_of(matched[1]), int(matched[3]))
         return None
 
     def _boolean(self, depth: int) -> TextQuery | None:
@@ -89,20 +89,20 @@ class _Reader:
         return self._column if column is None else _unescaped(column)
 
     def _consume(self, expected: str) -> bool:
-        is_there = self._text.startswith(expected, self.position)
-        self.position += len(expected) if is_there else 0
-        return is_there
+        matches = self._text.startswith(expected, self.position)
+        self.position += len(expected) if matches else 0
+        return matches
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._text, self.position)
-        if found is not None:
-            self.position = found.end()
-        return found
+        matched = pattern.match(self._text, self.position)
+        if matched is not None:
+            self.position = matched.end()
+        return matched
 
 
 def _unescaped(text: str) -> str:
     """Reads Rust's escapes, which are those of JSON except for three."""
-    json = ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
+    json = ESCAPED_CHARACTER.sub(lambda matched: chr(int(matched[1], 16)), text)
     try:
         value = orjson.loads(f'"{json}"'.replace("\\'", "'").replace("\\0", ""))
     except (orjson.JSONDecodeError, ValueError, OverflowError) as error:

@@ -51,12 +51,12 @@ def _structured(fields: Fields | None, depth: int) -> TextQuery:
     assert fields is not None
     if depth > MAX_NESTING:
         raise InvalidInput("full_text_query", f"is nested more than {MAX_NESTING} levels deep")
-    given = [kind for kind in KINDS if fields.has(kind)]
-    if len(given) != 1:
+    present_kinds = [kind for kind in KINDS if fields.has(kind)]
+    if len(present_kinds) != 1:
         raise InvalidInput(fields.name_of("query"), f"must have exactly one of {', '.join(KINDS)}")
-    query = fields.nested(given[0])
+    query = fields.nested(present_kinds[0])
     assert query is not None
-    match given[0]:
+    match present_kinds[0]:
         case "match":
             return _match(query, fields.raw("match"))
         case "phrase":

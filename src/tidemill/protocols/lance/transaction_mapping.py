@@ -35,12 +35,12 @@ def transaction_json(transaction: Transaction) -> dict[str, Any]:
 
 def _action(entry: Fields) -> TransactionAction:
     entry.refuse_unknown({*ACTIONS, *SNAKE_CASE_ACTIONS})
-    given = [key for key in (*ACTIONS, *SNAKE_CASE_ACTIONS) if entry.has(key)]
-    if len(given) != 1:
+    present_keys = [key for key in (*ACTIONS, *SNAKE_CASE_ACTIONS) if entry.has(key)]
+    if len(present_keys) != 1:
         raise InvalidInput(entry.name_of("")[:-1], f"must have exactly one of {', '.join(ACTIONS)}")
-    action = entry.nested(given[0])
+    action = entry.nested(present_keys[0])
     assert action is not None
-    match given[0].replace("_", "").lower():
+    match present_keys[0].replace("_", "").lower():
         case "setstatusaction":
             status = read_choice(TransactionStatus, action.required_text("status"), action.name_of("status"))
             return SetStatus(status)

@@ -61,13 +61,13 @@ def _entries(body: Fields, key: str) -> tuple[Fields, ...]:
 
 
 def _operation(entry: Fields) -> tuple[str, BatchOperation]:
-    given = [kind for kind in OPERATIONS if entry.has(kind)]
-    if len(given) != 1:
+    present_kinds = [kind for kind in OPERATIONS if entry.has(kind)]
+    if len(present_kinds) != 1:
         problem = f"must have exactly one of {', '.join(OPERATIONS)}"
         raise InvalidInput(entry.name_of("")[:-1], problem)
-    inner = entry.nested(given[0])
+    inner = entry.nested(present_kinds[0])
     assert inner is not None
-    return given[0], OPERATIONS[given[0]](inner)
+    return present_kinds[0], OPERATIONS[present_kinds[0]](inner)
 
 
 def _declare(fields: Fields) -> BatchOperation:

@@ -56,10 +56,10 @@ def alter_table_add_columns(call: Call) -> Response:
 def _function(call: Call, body: Fields) -> RegisteredFunction:
     """The function version in the request. Its digest must be the one that the client was given."""
     ident, version, digest = function_reference(body)
-    found = call.operations.functions.get(call.caller, stored_name(ident), version)
-    if found.function.digest != digest or not is_registration(found.function):
+    registered = call.operations.functions.get(call.caller, stored_name(ident), version)
+    if registered.function.digest != digest or not is_registration(registered.function):
         raise FunctionNotFound(f"{stored_name(ident)} version {version} with object id {digest:.100}")
-    return found
+    return registered
 
 
 def alter_table_backfill_columns(call: Call) -> Response:

@@ -90,10 +90,10 @@ def query_table(call: Call) -> Response:
     ident, body = table_request(call)
     query = table_query(body, branch_of(call, body))
     if ident == JOBS_TABLE:
-        found = call.operations.rows.query_in_memory(call.caller, ident, job_rows(call, query.filter), query)
-        return arrow_file_response(found)
-    found = call.operations.rows.query(call.caller, ident, query)
-    return with_version_header(call, arrow_file_response(found), found.version)
+        result = call.operations.rows.query_in_memory(call.caller, ident, job_rows(call, query.filter), query)
+        return arrow_file_response(result)
+    result = call.operations.rows.query(call.caller, ident, query)
+    return with_version_header(call, arrow_file_response(result), result.version)
 
 
 def explain_table_query_plan(call: Call) -> Response:

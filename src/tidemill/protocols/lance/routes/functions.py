@@ -36,10 +36,10 @@ def create_function(call: Call) -> Response:
 def describe_function(call: Call) -> Response:
     ident, body = table_request(call)
     name = stored_name(ident)
-    found = call.operations.functions.get(call.caller, name, _version(body))
-    if not is_registration(found.function):
+    registered = call.operations.functions.get(call.caller, name, _version(body))
+    if not is_registration(registered.function):
         raise FunctionNotFound(name)
-    return json_response(version_json(found))
+    return json_response(version_json(registered))
 
 
 def drop_function(call: Call) -> Response:
@@ -56,8 +56,8 @@ def list_functions(call: Call) -> Response:
     namespace = namespace_of(call)
     if not namespace.is_root:
         call.operations.namespaces.describe(call.caller, namespace)
-    found = call.operations.functions.list_registered(call.caller)
-    listed = [version_json(item) for item in found if is_listed(item, namespace)]
+    registered = call.operations.functions.list_registered(call.caller)
+    listed = [version_json(item) for item in registered if is_listed(item, namespace)]
     return json_response({"functions": [{"definition": version} for version in listed]})
 
 

@@ -36,18 +36,18 @@ def create_table_scalar_index(call: Call) -> Response:
 def list_table_indices(call: Call) -> Response:
     ident, body = table_request(call)
     version = body.integer("version", 0)
-    found = call.operations.indexes.list_all(call.caller, ident, branch_of(call, body), version)
+    indexes = call.operations.indexes.list_all(call.caller, ident, branch_of(call, body), version)
     if is_lancedb(call.headers):
         # Its users expect a listed index to be ready.
-        found = [index for index in found if index.status != PENDING]
+        indexes = [index for index in indexes if index.status != PENDING]
     limit, after = body.integer("limit", 0), body.text("page_token") or call.query.get("page_token")
     if limit is None:
         limit = query_integer(call.query, "limit")
-    following = [index for index in found if not after or index.name > after]
-    shown = following if limit is None or limit < 0 else following[:limit]
-    token = shown[-1].name if shown and len(shown) < len(following) else None
+    following = [index for index in indexes if not after or index.name > after]
+    page = following if limit is None or limit < 0 else following[:limit]
+    token = page[-1].name if page and len(page) < len(following) else None
     return json_response(
-        without_nulls({"indexes": [index_json(index) for index in shown], "page_token": token})
+        without_nulls({"indexes": [index_json(index) for index in page], "page_token": token})
     )
 
 

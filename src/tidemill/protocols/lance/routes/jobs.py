@@ -37,9 +37,9 @@ MAX_EVENTS: Final = 10_000
 def list_jobs(call: Call) -> Response:
     body = read_object(call.body)
     jobs = call.operations.jobs.list_recent(call.caller, body.text("page_token") or None, PAGE_SIZE + 1)
-    shown = jobs[:PAGE_SIZE]
-    token = shown[-1].job_id if len(jobs) > PAGE_SIZE else None
-    return json_response(without_nulls({"jobs": [job_summary(job) for job in shown], "page_token": token}))
+    page = jobs[:PAGE_SIZE]
+    token = page[-1].job_id if len(jobs) > PAGE_SIZE else None
+    return json_response(without_nulls({"jobs": [job_summary(job) for job in page], "page_token": token}))
 
 
 def describe_job(call: Call) -> Response:
@@ -101,12 +101,12 @@ def _registration(call: Call, job_id: str) -> RegisteredFunction | None:
     if digest is None:
         return None
     try:
-        found = call.operations.functions.get_by_digest(call.caller, digest)
+        registered = call.operations.functions.get_by_digest(call.caller, digest)
     except FunctionNotFound as error:
         raise JobNotFound(job_id) from error
-    if not is_registration(found.function):
+    if not is_registration(registered.function):
         raise JobNotFound(job_id)
-    return found
+    return registered
 
 
 def _refuse_registration(call: Call, job_id: str) -> None:

@@ -38,8 +38,8 @@ def drop_secret(call: Call) -> Response:
 
 
 def list_secrets(call: Call) -> Response:
-    found = call.operations.secrets.list_in(call.caller, namespace_of(call))
-    return json_response({"secrets": [_secret_json(secret) for secret in found]})
+    secrets = call.operations.secrets.list_in(call.caller, namespace_of(call))
+    return json_response({"secrets": [_secret_json(secret) for secret in secrets]})
 
 
 def _value(body: Fields) -> str:

@@ -45,16 +45,16 @@ def update_table_schema_metadata(call: Call) -> Response:
     if "" in metadata:
         raise InvalidInput("body", "contains an empty key; every key needs a name")
     branch = call.query.get("branch") or MAIN_BRANCH
-    found = call.operations.snapshots.replace_schema_metadata(call.caller, table_of(call), branch, metadata)
-    return json_response(dict(found))
+    result = call.operations.snapshots.replace_schema_metadata(call.caller, table_of(call), branch, metadata)
+    return json_response(dict(result))
 
 
-def _statistics_json(found: TableStatistics) -> dict[str, Any]:
-    lengths = found.fragment_rows
+def _statistics_json(result: TableStatistics) -> dict[str, Any]:
+    lengths = result.fragment_rows
     return {
-        "total_bytes": found.bytes_on_disk,
-        "num_rows": found.rows,
-        "num_indices": found.indices,
+        "total_bytes": result.bytes_on_disk,
+        "num_rows": result.rows,
+        "num_indices": result.indices,
         "fragment_stats": {
             "num_fragments": len(lengths),
             "num_small_fragments": sum(length < SMALL_FRAGMENT_ROWS for length in lengths),

@@ -33,15 +33,15 @@ def list_table_versions(call: Call) -> Response:
         raise InvalidInput("page_token", f"{token!r:.60} is not a page token of this listing")
     if order is Order.DESCENDING and not token and query_integer(call.query, "limit") == 1:
         return _latest_version(call, ident, branch)
-    found: dict[str, TableVersion] = {}
+    versions_by_number: dict[str, TableVersion] = {}
 
     def fetch(page: Page) -> list[str]:
         versions = call.operations.versions.list_versions(call.caller, ident, branch, order, page)
-        found.update((str(version.version), version) for version in versions)
-        return list(found)
+        versions_by_number.update((str(version.version), version) for version in versions)
+        return list(versions_by_number)
 
     numbers, next_token = read_page(call, fetch)
-    versions = [version_json(found[number]) for number in numbers]
+    versions = [version_json(versions_by_number[number]) for number in numbers]
     return json_response(without_nulls({"versions": versions, "page_token": next_token}))
 
 

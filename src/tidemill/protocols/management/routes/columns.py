@@ -63,11 +63,11 @@ def list_row_errors(call: Call) -> Response:
     errors = call.operations.provenance.errors(
         call.caller, table_of(call), column, _branch(call), job_id=job_id, after=after, limit=limit + 1
     )
-    shown = errors[:limit]
+    page = errors[:limit]
     is_more = len(errors) > limit
     body = {
-        "errors": [row_error_json(name, error) for name, error in shown],
-        "page_token": str(shown[-1][1].failure.row_id) if is_more and has_pages else None,
+        "errors": [row_error_json(name, error) for name, error in page],
+        "page_token": str(page[-1][1].failure.row_id) if is_more and has_pages else None,
         "truncated": True if is_more and not has_pages else None,
     }
     return json_response(without_nulls(body))
@@ -78,11 +78,11 @@ def _branch(call: Call) -> str | None:
 
 
 def _selection(call: Call) -> RowSelection:
-    given = call.query.get("selection")
-    if not given:
+    raw = call.query.get("selection")
+    if not raw:
         known = ", ".join(choice.value for choice in RowSelection)
         raise InvalidInput("selection", f"is missing; it must be one of {known}")
-    return read_choice(RowSelection, given, "selection")
+    return read_choice(RowSelection, raw, "selection")
 
 
 ROUTES: Final = (

@@ -15,8 +15,10 @@ from tidemill.protocols.management.mapping import environment_json
 
 
 def list_manifests(call: Call) -> Response:
-    found = call.operations.environments.list_all(call.caller)
-    return json_response({"manifests": [environment_json(name, environment) for name, environment in found]})
+    environments = call.operations.environments.list_all(call.caller)
+    return json_response(
+        {"manifests": [environment_json(name, environment) for name, environment in environments]}
+    )
 
 
 def get_manifest(call: Call) -> Response:

@@ -76,8 +76,8 @@ def _table(call: Call) -> TableIdent | None:
 
 
 def _choice(call: Call, choices: type[Choice], key: str) -> Choice | None:
-    given = call.query.get(key)
-    return read_choice(choices, given, key) if given else None
+    raw = call.query.get(key)
+    return read_choice(choices, raw, key) if raw else None
 
 
 def _find(call: Call) -> Job:

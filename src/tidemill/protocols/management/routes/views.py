@@ -38,10 +38,10 @@ def list_view_errors(call: Call) -> Response:
         after=row_token(call),
         limit=limit + 1,
     )
-    shown = errors[:limit]
-    token = str(shown[-1].failure.row_id) if len(errors) > limit else None
+    page = errors[:limit]
+    token = str(page[-1].failure.row_id) if len(errors) > limit else None
     return json_response(
-        without_nulls({"errors": [row_error_json(None, error) for error in shown], "page_token": token})
+        without_nulls({"errors": [row_error_json(None, error) for error in page], "page_token": token})
     )
 
 

@@ -79,8 +79,8 @@ def _read_snapshot(call: Call, after: int) -> _Snapshot:
 
 def _changes(snapshot: _Snapshot, last_sent: Job | None) -> bytes:
     new_events = [_event("log", event_json(event), event.sequence) for event in snapshot.new_events]
-    is_news = snapshot.visible_state != last_sent
-    return b"".join([*new_events, _event("job", job_json(snapshot.job))] if is_news else new_events)
+    has_changed = snapshot.visible_state != last_sent
+    return b"".join([*new_events, _event("job", job_json(snapshot.job))] if has_changed else new_events)
 
 
 def _event(kind: str, data: dict[str, Any], sequence: int | None = None) -> bytes:
@@ -93,10 +93,10 @@ def _sequence(snapshot: _Snapshot, before: int) -> int:
 
 
 def _last_event_id(call: Call) -> int:
-    given = call.headers.get("last-event-id") or "0"
-    if not given.isascii() or not given.isdigit() or len(given) > MAX_DIGITS:
-        raise InvalidInput("last-event-id", f"must be the id of an event of this job, not {given!r:.60}")
-    return int(given)
+    raw = call.headers.get("last-event-id") or "0"
+    if not raw.isascii() or not raw.isdigit() or len(raw) > MAX_DIGITS:
+        raise InvalidInput("last-event-id", f"must be the id of an event of this job, not {raw!r:.60}")
+    return int(raw)
 
 
 ROUTES: Final = (Route("GET", "/api/v1/jobs/{job_id}/watch", watch_job),)
