@@ -6,8 +6,8 @@ installation. They are not stored: every server with that key accepts them, and 
 revoked. Instead each token carries a stamp of the client's secret, so changing the secret or removing the
 client invalidates all its tokens at once.
 
-Without clients the server is embedded: anyone who can connect is its owner. `serve` therefore binds such a
-server only to loopback addresses.
+Without clients, anyone who can connect is the owner of the server. `serve` therefore requires clients for
+addresses other than loopback.
 """
 
 from __future__ import annotations
