@@ -1,4 +1,4 @@
-"""Every way Tidemill refuses a request: one code each, one class per code."""
+"""Error codes and the errors that all packages share. Every code has its own class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, in words that belong to no protocol."""
+    """What went wrong, independent of any protocol."""
 
     NAMESPACE_NOT_FOUND = "namespace_not_found"
     NAMESPACE_ALREADY_EXISTS = "namespace_already_exists"
@@ -56,13 +56,13 @@ class ErrorCode(StrEnum):
 
 
 class TidemillError(Exception):
-    """A refusal with a code that every protocol has an answer for."""
+    """Base of all our errors. Every protocol maps the code to a response."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
 
 
 class InvalidInput(TidemillError):
-    """A value is not what it has to be; says which field and what would be right."""
+    """A field has an invalid value. The message names the field and says what is valid."""
 
     code = ErrorCode.INVALID_INPUT
 
@@ -79,13 +79,13 @@ class PayloadTooLarge(TidemillError):
 
 
 class Unsupported(TidemillError):
-    """The operation or option is known and not served."""
+    """The operation or option is known, but this server does not support it."""
 
     code = ErrorCode.UNSUPPORTED
 
 
 class Unprocessable(TidemillError):
-    """Every part of the request is right by itself, and together they contradict each other."""
+    """Each part of the request is valid, but the parts contradict each other."""
 
     code = ErrorCode.UNPROCESSABLE
 
@@ -94,11 +94,11 @@ class WarehouseNotFound(TidemillError):
     code = ErrorCode.WAREHOUSE_NOT_FOUND
 
     def __init__(self, name: str, known: str) -> None:
-        super().__init__(f"There is no warehouse {name!r:.200} here; its name is {known!r}")
+        super().__init__(f"Unknown warehouse {name!r:.200}; this server's warehouse is {known!r}")
 
 
 class Unauthenticated(TidemillError):
-    """Who asks is not known; says what would be."""
+    """The request has no valid credential. The message says how to send one."""
 
     code = ErrorCode.UNAUTHENTICATED
 
@@ -121,24 +121,24 @@ class MethodNotAllowed(TidemillError):
     code = ErrorCode.METHOD_NOT_ALLOWED
 
     def __init__(self, method: str, path: str, allowed: tuple[str, ...]) -> None:
-        super().__init__(f"{path} does not take {method}; use {' or '.join(allowed)}")
+        super().__init__(f"{path} does not support {method}; use {' or '.join(allowed)}")
         self.allowed = allowed
 
 
 class Unavailable(TidemillError):
-    """A part we need does not answer now: nothing was changed, and the same request may succeed later."""
+    """The database or the storage does not respond. Nothing was changed; the request may succeed later."""
 
     code = ErrorCode.UNAVAILABLE
 
 
 class CommitStateUnknown(Unavailable):
-    """The database was told to commit and its answer is missing: the change may or may not be there.
+    """The outcome of a commit is unknown: the change may or may not have happened.
 
-    Whoever catches it must neither undo anything nor delete files that the change may refer to.
+    Code that catches this must not undo anything, nor delete files that the change may refer to.
     """
 
     code = ErrorCode.COMMIT_STATE_UNKNOWN
 
 
 class Deadlock(Unavailable):
-    """The database undid the whole transaction to end a deadlock; it can be run again at once."""
+    """The database rolled the transaction back to resolve a deadlock; it can be retried immediately."""

@@ -156,7 +156,7 @@ def test_what_is_foreign_to_lance_is_forgotten_in_a_namespace_and_below(catalog:
     outside, lance = stored(catalog, "t"), a_table("shop", "lance")
     with catalog.transaction() as tx:
         tx.tables.add(lance)
-        tx.tables.forget_foreign(path("shop"))
+        tx.tables.remove_iceberg_names(path("shop"))
         assert tx.iceberg.find_holder(ident("shop", "t")) is None
         assert tx.iceberg.find_holder(ident("shop", "eu", "v")) is None
         assert tx.iceberg.find(outside.ident, outside.kind) == outside

@@ -272,7 +272,7 @@ def a_lost_race_is_ignored(patch: pytest.MonkeyPatch) -> None:
 def receipts_have_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
     def carry_out(call: Any, asked: Any, run: Any) -> Any:
         answer = run(idempotency._record_nothing)
-        call.operations.receipts.keep_alone(replace(asked, outcome=answer.to_bytes()))
+        call.operations.receipts.record_in_own_transaction(replace(asked, outcome=answer.to_bytes()))
         return answer
 
     patch.setattr(idempotency, "_run_once", carry_out)

@@ -39,7 +39,7 @@ def whatever_is_there_is_ours(plant: pytest.MonkeyPatch) -> None:
 
 
 def the_row_stays_when_the_name_is_lost(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(VersionSettling, "_exchange", lambda settling, version: version)
+    plant.setattr(VersionSettling, "_replace_row", lambda settling, version: version)
 
 
 def bookkeeping_is_written_when_the_number_is_reserved(plant: pytest.MonkeyPatch) -> None:
@@ -58,19 +58,19 @@ def bookkeeping_is_forgotten(plant: pytest.MonkeyPatch) -> None:
 
 
 def the_final_name_is_looked_at_first_and_once(plant: pytest.MonkeyPatch) -> None:
-    adapt = VersionSettling._adapt
+    update_rows = VersionSettling._update_rows
 
     def is_gone(settling: Any, row: TableVersion, newest: int) -> bool:
         manifests = settling._manifests
         return not manifests.has(row.manifest_path) and not manifests.has(row.staged_path)
 
-    def adapt_unseen(settling: Any, *arguments: Any) -> None:
+    def update_unseen(settling: Any, *arguments: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(VersionSettling, "_is_gone", lambda *_: True)
-            adapt(settling, *arguments)
+            update_rows(settling, *arguments)
 
     plant.setattr(VersionSettling, "_is_gone", is_gone)
-    plant.setattr(VersionSettling, "_adapt", adapt_unseen)
+    plant.setattr(VersionSettling, "_update_rows", update_unseen)
 
 
 def what_is_only_staged_is_gone(plant: pytest.MonkeyPatch) -> None:
@@ -96,16 +96,16 @@ def sizes_are_not_compared(plant: pytest.MonkeyPatch) -> None:
         is_there = version.deferred is None and settling._manifests.has(version.manifest_path)
         return version if is_there else settling.settle(version)
 
-    plant.setattr(VersionSettling, "readable", readable)
+    plant.setattr(VersionSettling, "ensure_readable", readable)
 
 
 def readers_do_not_wait_for_bookkeeping(plant: pytest.MonkeyPatch) -> None:
-    readable = VersionSettling.readable
+    readable = VersionSettling.ensure_readable
 
     def readable_at_once(settling: Any, version: TableVersion) -> TableVersion | None:
         return readable(settling, replace(version, deferred=None))
 
-    plant.setattr(VersionSettling, "readable", readable_at_once)
+    plant.setattr(VersionSettling, "ensure_readable", readable_at_once)
 
 
 FOUND_BY: dict[Plant, str] = {

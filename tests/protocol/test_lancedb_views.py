@@ -316,7 +316,7 @@ def test_what_no_view_can_be_made_from_is_named(
         ("SELECT id FROM {0}, UNNEST(x) AS y", 406, 0, "more than one table"),
         ("SELECT count(*) AS n FROM {0}", 406, 0, "count"),
         ("SELECT row_number() OVER () AS n FROM {0}", 406, 0, "OVER"),
-        ("SELECT id FROM (SELECT id FROM {0})", 406, 0, "inside the query"),
+        ("SELECT id FROM (SELECT id FROM {0})", 406, 0, "subquery"),
         ("SELECT *, id AS i FROM {0}", 406, 0, "beside other columns"),
         ("SELECT id + 1 FROM {0}", 400, 13, "needs a name"),
         ("SELECT id, id FROM {0}", 400, 13, "two columns"),
@@ -412,7 +412,7 @@ def test_a_plain_view_is_searched_by_its_own_columns(
     view = database.open_table(view_name)
     assert view.count_rows() == 3
     assert view.count_rows("x >= 2 AND id < 3.0") == 1
-    with pytest.raises(HttpError, match="parenthesis"):
+    with pytest.raises(HttpError, match="parentheses"):
         view.count_rows("x = 1) OR (x = 2")
     found = view.search().where("x = 3 OR name = 'n1'").select(["name"]).to_arrow()
     assert sorted(found["name"].to_pylist()) == ["n1", "n3"]

@@ -1,4 +1,4 @@
-"""Refusals of the catalog."""
+"""Errors of the catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NamespaceNotEmpty(TidemillError):
     code = ErrorCode.NAMESPACE_NOT_EMPTY
 
     def __init__(self, path: NamespacePath) -> None:
-        super().__init__(f"Namespace {path} is not empty; drop its content first or use behavior 'Cascade'")
+        super().__init__(f"Namespace {path} is not empty; drop its contents first or use behavior 'Cascade'")
         self.path = path
 
 
@@ -56,7 +56,7 @@ class TableHasNoData(TidemillError):
 
 
 class TableStorageMissing(Unavailable):
-    """Storage shows nothing of a table that has versions."""
+    """The catalog has versions of the table, but storage has none of its manifests."""
 
     def __init__(self, table: TableIdent, location: str, version: int) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class LocationInUse(TidemillError):
     code = ErrorCode.TABLE_ALREADY_EXISTS
 
     def __init__(self, location: str) -> None:
-        super().__init__(f"Location {location} is, contains or lies in the place of another table")
+        super().__init__(f"Location {location} overlaps the location of another table or view")
         self.location = location
 
 
@@ -154,7 +154,7 @@ class TransactionNotFound(TidemillError):
     code = ErrorCode.TRANSACTION_NOT_FOUND
 
     def __init__(self, transaction: str) -> None:
-        super().__init__(f"There is no transaction {transaction}")
+        super().__init__(f"Transaction {transaction} does not exist")
 
 
 class InvalidTableSchema(TidemillError):
@@ -165,12 +165,12 @@ class InvalidTableSchema(TidemillError):
 
 
 class TableIsQuery(TidemillError):
-    """The name stands for a query, which can be read and not changed."""
+    """The name is that of a stored query, which can be read and dropped but not changed."""
 
     code = ErrorCode.UNSUPPORTED
 
     def __init__(self, table: Table) -> None:
-        super().__init__(f"{table.ident} is a view without data of its own; it can be read and dropped")
+        super().__init__(f"{table.ident} is a view without data of its own; it can only be read and dropped")
         self.table = table
 
 
@@ -192,14 +192,14 @@ class SecretAlreadyExists(TidemillError):
     code = ErrorCode.SECRET_ALREADY_EXISTS
 
     def __init__(self, ident: TableIdent) -> None:
-        super().__init__(f"Secret {ident} already exists; alter it to give it another value")
+        super().__init__(f"Secret {ident} already exists; alter it to change its value")
 
 
 class FunctionNotFound(TidemillError):
     code = ErrorCode.FUNCTION_NOT_FOUND
 
     def __init__(self, digest: str) -> None:
-        super().__init__(f"There is no function {digest}")
+        super().__init__(f"Function {digest} does not exist")
 
 
 class ConcurrentModification(TidemillError):
@@ -207,10 +207,10 @@ class ConcurrentModification(TidemillError):
 
 
 class ReceiptExists(TidemillError):
-    """The request with this key was carried out already, by this caller or, maybe, another one."""
+    """A request with this key has already been executed, by this caller or another one."""
 
     code = ErrorCode.CONCURRENT_MODIFICATION
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"A request with the key {key} was carried out already")
+        super().__init__(f"A request with the key {key} has already been executed")
         self.key = key

@@ -1,4 +1,4 @@
-"""Paths of fields: `a`, `a.b`, and segments in backticks where a name has a dot or a backtick."""
+"""Field paths: `a`, `a.b`. A name that contains a dot or a backtick is written in backticks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidemill.errors import InvalidInput
 
 
 def parse_path(text: str, field: str) -> tuple[str, ...]:
-    """The names on the way to the field; raises InvalidInput when it is no path."""
+    """Splits a path into field names; raises InvalidInput if it is malformed."""
     segments: list[str] = []
     rest = text
     while True:
-        segment, rest = _quoted(rest, field) if rest.startswith("`") else _plain(rest)
+        segment, rest = _read_quoted(rest, field) if rest.startswith("`") else _read_plain(rest)
         if not segment:
             raise InvalidInput(
                 field, f"{text!r:.100} has an empty name; write a.b, or a.`b.c` for a dot in a name"
@@ -25,39 +25,45 @@ def parse_path(text: str, field: str) -> tuple[str, ...]:
         if not rest:
             return tuple(segments)
         if not rest.startswith("."):
-            raise InvalidInput(field, f"{text!r:.100} goes on after a closing backtick; a dot has to follow")
+            raise InvalidInput(
+                field, f"{text!r:.100} continues after a closing backtick; only a dot may follow"
+            )
         rest = rest[1:]
 
 
 def canonical_path(segments: Sequence[str]) -> str:
-    return ".".join(_written(segment) for segment in segments)
+    return ".".join(_quoted_if_needed(segment) for segment in segments)
 
 
 def resolve_path(
     ident: TableIdent, schema: pa.Schema, text: str, field: str, *, is_through_lists: bool = False
 ) -> tuple[str, pa.Field]:
-    """The canonical path and the field it leads to; raises TableColumnNotFound.
+    """Returns the canonical path and its field; raises TableColumnNotFound.
 
-    A top-level column whose name has a dot was made by other means and is found by its bare name as well.
-    Full-text indexes have paths that pass through lists without naming their items.
+    A top-level column whose name contains a dot, created by another tool, is also found by its bare name.
+    Paths of full-text indexes pass through lists without naming the list items.
     """
     if text in schema.names:
         return canonical_path((text,)), schema.field(text)
     segments = parse_path(text, field)
-    found = _child(list(schema), segments[0])
+    resolved = _child(list(schema), segments[0])
     for segment in segments[1:]:
-        found = None if found is None else _inside(found.type, segment, is_through_lists=is_through_lists)
-    if found is None:
+        resolved = (
+            None
+            if resolved is None
+            else _find_inside(resolved.type, segment, is_through_lists=is_through_lists)
+        )
+    if resolved is None:
         raise TableColumnNotFound(ident, text, tuple(schema.names))
-    return canonical_path(segments), found
+    return canonical_path(segments), resolved
 
 
-def _quoted(text: str, field: str) -> tuple[str, str]:
+def _read_quoted(text: str, field: str) -> tuple[str, str]:
     name, position = "", 1
     while True:
         end = text.find("`", position)
         if end < 0:
-            raise InvalidInput(field, f"{text!r:.100} has a backtick that nothing closes")
+            raise InvalidInput(field, f"{text!r:.100} has an unclosed backtick")
         name += text[position:end]
         if not text.startswith("``", end):
             return name, text[end + 1 :]
@@ -65,24 +71,24 @@ def _quoted(text: str, field: str) -> tuple[str, str]:
         position = end + 2
 
 
-def _plain(text: str) -> tuple[str, str]:
+def _read_plain(text: str) -> tuple[str, str]:
     name, dot, rest = text.partition(".")
     return name, dot + rest
 
 
-def _written(segment: str) -> str:
+def _quoted_if_needed(segment: str) -> str:
     if "." not in segment and "`" not in segment:
         return segment
     escaped = segment.replace("`", "``")
     return f"`{escaped}`"
 
 
-def _inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
-    found = _child(_children(data_type), name)
+def _find_inside(data_type: pa.DataType, name: str, *, is_through_lists: bool) -> pa.Field | None:
+    resolved = _child(_children(data_type), name)
     is_list = pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
-    if found is None and is_list and is_through_lists:
-        return _inside(data_type.value_type, name, is_through_lists=True)
-    return found
+    if resolved is None and is_list and is_through_lists:
+        return _find_inside(data_type.value_type, name, is_through_lists=True)
+    return resolved
 
 
 def _child(fields: Sequence[pa.Field], name: str) -> pa.Field | None:

@@ -2,7 +2,7 @@
 
 The HTTP server runs quick handlers on its event loop inside `nonblocking()`. Whatever may block calls
 `may_block()` first, which raises `WouldBlock` there and does nothing elsewhere. The server then runs the same
-handler again in a thread, so everything before a call of `may_block()` has to be repeatable. See decision 13.
+handler again in a thread, so everything before a call to `may_block()` must be repeatable. See decision 13.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class WouldBlock(Exception):
-    """Not an error: the operation has to run again in a thread that may block."""
+    """Not an error: the operation must run again in a thread that may block."""
 
 
 class _Thread(threading.local):
@@ -38,6 +38,6 @@ def is_nonblocking() -> bool:
 
 
 def may_block() -> None:
-    """Called before anything that may take long; raises WouldBlock in a thread that must not block."""
+    """Call this before anything that may take long. Raises WouldBlock in a thread that must not block."""
     if _thread.is_nonblocking:
         raise WouldBlock

@@ -1,4 +1,4 @@
-"""What the catalog needs from the outside: a database, storage, table data, and a judge of permissions."""
+"""Ports of the catalog: database, storage, table data, authorization."""
 
 from __future__ import annotations
 
@@ -49,26 +49,27 @@ class NamespaceRepository(Protocol):
     def set_properties(self, path: NamespacePath, properties: Mapping[str, str]) -> None: ...
 
     def lock(self, path: NamespacePath) -> Namespace:
-        """Holds back others that lock it until the transaction ends; raises NamespaceNotFound."""
+        """Locks the row until the transaction ends; raises NamespaceNotFound."""
 
     def lock_all(self, paths: Iterable[NamespacePath]) -> None:
-        """For a transaction that adds several names to them; comes before locks on tables.
+        """For a transaction that adds names to several namespaces. Call it before locking tables.
 
         Raises NamespaceNotFound.
         """
 
     def lock_tree(self, path: NamespacePath) -> None:
-        """For a transaction that removes it with its content; comes before locks on tables.
+        """For a transaction that removes a namespace with its contents. Call it before locking tables.
 
-        Nobody else adds to it, or to what is below it, until the transaction ends. Raises NamespaceNotFound.
+        Until the transaction ends, no other transaction can add anything in the namespace or below it.
+        Raises NamespaceNotFound.
         """
 
     def remove(self, path: NamespacePath) -> None:
-        """Removes an empty namespace; raises NamespaceNotEmpty if it holds anything."""
+        """Removes an empty namespace; raises NamespaceNotEmpty."""
 
 
 class TableRepository(Protocol):
-    """Lance tables and views. Names are shared with Iceberg's, which are not found here, only in the way."""
+    """Lance tables and views. Iceberg tables share their names: a name can be taken by one not found here."""
 
     def add(self, table: Table) -> None:
         """Raises TableAlreadyExists; NamespaceNotFound when its namespace is missing."""
@@ -86,40 +87,40 @@ class TableRepository(Protocol):
         """Tables directly in the namespace, sorted by name."""
 
     def list_names(self, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
-        """Only the names of what `list_in` gives; raises NamespaceNotFound."""
+        """Like `list_in`, but only the names; raises NamespaceNotFound."""
 
     def list_under(self, path: NamespacePath, declared: Declared = Declared.INCLUDE) -> Sequence[Table]:
-        """Tables in the namespace and in all below it, sorted by their levels."""
+        """Tables in the namespace and in all namespaces below it, sorted by their levels."""
 
     def rename(self, table_id: UUID, ident: TableIdent) -> None:
-        """Moves the name and nothing else; raises TableAlreadyExists, NamespaceNotFound, TableNotFound."""
+        """Changes only the name; raises TableAlreadyExists, NamespaceNotFound, TableNotFound."""
 
     def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None: ...
 
     def has_overlapping(self, location: str) -> bool:
-        """Whether the location of a table or view of any format is this one, contains it or lies in it.
+        """Whether the location equals, contains or is inside that of another table or view of any format.
 
-        Until the transaction ends, nobody else is told: two cannot take the same place.
+        Blocks this check in other transactions until this one ends, so two cannot take the same location.
         """
 
     def lock(self, table: Table) -> None:
-        """Holds back others that lock it until the transaction ends; raises TableNotFound when it is gone."""
+        """Locks the table until the transaction ends; raises TableNotFound if it has been dropped."""
 
     def lock_all(self, changed: Collection[TableIdent], removed: Collection[TableIdent] = ()) -> None:
-        """For a transaction over several tables: locks them in the order that all transactions keep.
+        """For a transaction on several tables: locks them in the order that all transactions use.
 
-        Skips those that are missing.
+        Skips tables that do not exist.
         """
 
     def remove(self, table_id: UUID) -> None:
-        """Removes the row with its versions, columns, view and coverage; cancels its active jobs."""
+        """Removes the table's rows (versions, columns, view, coverage) and cancels its active jobs."""
 
-    def forget_foreign(self, path: NamespacePath) -> None:
-        """Takes the names of Iceberg tables and views in the namespace and below away; their files stay."""
+    def remove_iceberg_names(self, path: NamespacePath) -> None:
+        """Removes the names of Iceberg tables and views in the namespace and below it; their files stay."""
 
 
 class VersionRepository(Protocol):
-    """The arbiter of commits: one row per (table, branch, version)."""
+    """One row per (table, branch, version). Inserting the row reserves the version."""
 
     def add(self, version: TableVersion) -> None:
         """Raises TableVersionAlreadyExists."""
@@ -129,10 +130,10 @@ class VersionRepository(Protocol):
     def find_latest(self, table_id: UUID, branch: str) -> TableVersion | None: ...
 
     def lock(self, version: TableVersion) -> TableVersion | None:
-        """The row of that number as it is now; holds back others that lock it until the transaction ends."""
+        """Returns the current row of that version and locks it until the transaction ends."""
 
     def settle(self, version: TableVersion) -> bool:
-        """Marks what was deferred as recorded; False when the row is another or it is recorded already."""
+        """Clears the deferred writes; False if the row has been replaced or they are cleared already."""
 
     def list_all(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
         """All versions of the branch, ascending."""
@@ -140,42 +141,42 @@ class VersionRepository(Protocol):
     def list_page(
         self, table_id: UUID, branch: str, after: int | None, limit: int | None, *, is_descending: bool
     ) -> Sequence[TableVersion]:
-        """At most `limit` versions that follow the version `after` in that order."""
+        """At most `limit` versions that follow version `after` in the given order."""
 
     def mark_deleted(self, version: TableVersion) -> None:
-        """From now on it is found by `list_deleted` alone, until its row is removed."""
+        """Hides the version from everything but `list_deleted` until its row is removed."""
 
     def list_deleted(self, table_id: UUID, branch: str) -> Sequence[TableVersion]:
-        """Versions that were deleted, and whose manifests may still be there."""
+        """Versions marked as deleted whose manifests may still exist."""
 
     def remove(self, table_id: UUID, branch: str, version: int) -> None: ...
 
     def remove_branch(self, table_id: UUID, branch: str) -> None:
-        """Removes the versions of the branch, and what is known of the values its columns have there."""
+        """Removes the versions of the branch, and the coverage and row errors of its computed columns."""
 
     def forget_results(self, table_id: UUID, branch: str, version: int) -> None:
-        """Forgets what is known to be computed from this version of the branch or a later one, or held by it.
+        """Removes coverage and row errors of results computed from, or stored in, this or a later version.
 
-        Views are made from main.
+        Views are computed from main.
         """
 
 
 class FunctionRepository(Protocol):
     def add(self, function: Function, registered_by: str) -> None:
-        """Registering a digest that is known already changes nothing."""
+        """Registering a known digest again changes nothing."""
 
     def get(self, digest: str) -> Function:
         """Raises FunctionNotFound."""
 
     def list_registered(self, name: str | None = None) -> Sequence[RegisteredFunction]:
-        """Sorted by name and version, without those that were dropped; payloads included."""
+        """Sorted by name and version, with payloads, without dropped functions."""
 
     def drop(self, digest: str) -> None:
-        """Takes it off the lists; columns and views that use it still find it."""
+        """Removes it from listings; columns and views that use it can still read it."""
 
 
 class StoredQueryRepository(Protocol):
-    """Queries under names; each goes with the table row that has its name."""
+    """Stored queries. Each belongs to the table row with its name."""
 
     def add(self, query: StoredQuery) -> None: ...
 
@@ -184,7 +185,7 @@ class StoredQueryRepository(Protocol):
 
 
 class SecretRepository(Protocol):
-    """Values come sealed and are not given out with the rest."""
+    """Values are stored sealed. `get` and `list_in` do not return them."""
 
     def add(self, ident: TableIdent, sealed: bytes) -> None:
         """Raises SecretAlreadyExists; NamespaceNotFound when its namespace is missing."""
@@ -196,17 +197,17 @@ class SecretRepository(Protocol):
         """Raises SecretNotFound."""
 
     def list_in(self, namespace: NamespacePath) -> Sequence[Secret]:
-        """Those directly in the namespace, sorted by name; raises NamespaceNotFound."""
+        """Secrets directly in the namespace, sorted by name; raises NamespaceNotFound."""
 
     def remove(self, ident: TableIdent) -> None:
         """Raises SecretNotFound."""
 
     def remove_in(self, namespace: NamespacePath) -> None:
-        """Removes all that are directly in the namespace."""
+        """Removes all secrets directly in the namespace."""
 
 
 class Cipher(Protocol):
-    """Seals values, so that whoever reads the database alone learns nothing."""
+    """Encrypts values, so that the database alone does not reveal them."""
 
     def seal(self, value: bytes) -> bytes: ...
 
@@ -214,24 +215,24 @@ class Cipher(Protocol):
 
 
 class TransactionProperties(Protocol):
-    """Properties that callers put on transactions."""
+    """Properties that callers set on Lance transactions."""
 
     def get(self, key: str) -> Mapping[str, str]: ...
 
     def put(self, key: str, before: Mapping[str, str], properties: Mapping[str, str]) -> None:
-        """Raises ConcurrentModification when they are no longer what they were before."""
+        """Raises ConcurrentModification if the stored properties are no longer `before`."""
 
 
 class ReceiptRepository(Protocol):
-    """One row per key; those whose time is over are as if they were not there."""
+    """One row per key. Expired receipts are treated as missing."""
 
     def find(self, key: str) -> Receipt | None: ...
 
     def add(self, receipt: Receipt, lives: timedelta) -> None:
-        """Waits for others that are adding this key; raises ReceiptExists."""
+        """Waits for transactions that are adding the same key; raises ReceiptExists."""
 
     def remove_expired(self) -> int:
-        """How many there were."""
+        """Returns how many it removed."""
 
 
 class CatalogTransaction(Protocol):
@@ -246,7 +247,7 @@ class CatalogTransaction(Protocol):
     @property
     def functions(self) -> FunctionRepository: ...
     @property
-    def notes(self) -> TransactionProperties: ...
+    def transaction_properties(self) -> TransactionProperties: ...
     @property
     def secrets(self) -> SecretRepository: ...
     @property
@@ -255,33 +256,33 @@ class CatalogTransaction(Protocol):
     def receipts(self) -> ReceiptRepository: ...
 
     def now(self) -> datetime:
-        """The database's clock: the only one that leases and versions are judged by."""
+        """The time of the database, the only clock used for leases and versions."""
 
     def deferring(self) -> DeferredWrites: ...
 
     def apply(self, deferred: bytes) -> None:
-        """Makes writes that were deferred; those that no longer apply are left out."""
+        """Applies deferred writes; skips those that no longer apply."""
 
 
 class DeferredWrites(Protocol):
-    """Writes that are to happen only if a version's manifest gets its place.
+    """Writes that take effect only if the manifest of a version gets its final name.
 
-    `transaction` checks and reads like the one it was made from. It takes down what belongs to the version's
-    content (coverage, ledger, errors, columns, properties) instead of writing it; all else it writes at once.
+    `transaction` reads and checks like the transaction it was made from. It collects writes that belong to
+    the content of the version (coverage, ledger, errors, columns, properties) and makes all others at once.
     """
 
     @property
     def transaction(self) -> CatalogTransaction: ...
 
     def packed(self) -> bytes | None:
-        """What was taken down; None when that is nothing."""
+        """The collected writes as bytes; None if there are none."""
 
 
 class CatalogStore(Protocol):
     def transaction(self) -> AbstractContextManager[CatalogTransaction]: ...
 
     def reading(self) -> AbstractContextManager[CatalogTransaction]:
-        """For what only reads: every statement sees all that was committed before it; none can write."""
+        """A read-only transaction. Every statement sees everything committed before it."""
 
 
 class Authorizer(Protocol):
@@ -293,62 +294,63 @@ class TableFiles(Protocol):
     """Files of tables. Keys are object-store keys: no scheme, no bucket, no leading slash."""
 
     def location_of(self, table_id: UUID) -> str:
-        """Where a new table's data goes, as a URI or absolute path a client can open."""
+        """The location of a new table, as a URI or absolute path that a client can open."""
 
     def key_of(self, location: str) -> str:
         """The key of a location."""
 
     def key_of_file(self, location: str) -> str:
-        """The key of a file, as a path or URI in which every character stands for itself."""
+        """The key of a file given as a path or URI without percent-encoding."""
 
     def size_of(self, key: str) -> int | None:
-        """Size of the object in bytes; None when there is none."""
+        """Size of the object in bytes; None if it does not exist."""
 
     def read(self, key: str) -> bytes:
         """All bytes of the object; raises FileNotFoundError."""
 
     def write(self, key: str, data: bytes) -> None:
-        """Makes the object hold these bytes, at once."""
+        """Writes the object atomically."""
 
     def list_names(self, key: str) -> Sequence[str]:
-        """Names of the objects directly in this directory; none when it is missing."""
+        """Names of the objects directly in this directory; empty if it does not exist."""
 
     def is_inside(self, location: str) -> bool:
-        """Whether the location lies in the warehouse, or where else tables may be registered.
+        """Whether the location is in the warehouse or under an allowed location.
 
-        Raises NotADirectoryError when it lies below a file.
+        Raises NotADirectoryError if a parent of it is a file.
         """
 
     def copy_if_absent(self, source_key: str, target_key: str, content: bytes | None = None) -> bool:
-        """Makes target a copy of source, atomically; False when there is a target already.
+        """Copies source to target atomically; returns False if the target exists.
 
-        `content` is what source holds, for a store that would have to read it. Raises FileNotFoundError when
-        source is missing. False may also mean that an earlier attempt of this call made the target.
+        `content` is the content of source, for stores that would otherwise have to read it. Raises
+        FileNotFoundError if source is missing. False may also mean that an earlier attempt of this very call
+        created the target.
         """
 
     def remove(self, key: str) -> None:
-        """Removes one object; missing is fine."""
+        """Removes one object if it exists."""
 
     def check_reachable(self) -> None:
-        """Raises Unavailable when the warehouse is not there at all, as far as that is seen at once."""
+        """Raises Unavailable if a quick check shows that the warehouse is missing."""
 
     def make_directory(self, key: str) -> None:
-        """Makes a directory with those above it, where there are directories; one that exists is fine."""
+        """Creates a directory with its parents, in storage that has directories. It may exist already."""
 
     def remove_table(self, location: str) -> None:
-        """Removes all files of a table; refuses locations outside the warehouse."""
+        """Removes all files of a table. Rejects locations outside the warehouse."""
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
-        """Storage options with which a client can open the table; secret, never to be logged."""
+        """Storage options with which a client can open the table. They are secret: never log them."""
 
 
 ManifestCheck = Callable[[bytes, int, str, Callable[[str], bool]], None]
-"""Judges the bytes of a staged manifest for a version and a branch; the last tells which base paths it may
-name. Raises InvalidInput."""
+"""Checks the bytes of a staged manifest for a version and a branch. The last argument says which base paths
+the manifest may name. Raises InvalidInput."""
 
 
 class TableRefs(Protocol):
-    """Tags and branches in storage. `table.branch` says which branch a version is of."""
+    """Tags and branches in storage. Versions are those of `table.branch`."""
 
     def list_tags(self, table: Table) -> Mapping[str, Tag]: ...
 
@@ -361,16 +363,16 @@ class TableRefs(Protocol):
     def list_branches(self, table: Table) -> Mapping[str, Branch]: ...
 
     def create_branch(self, table: Table, name: str, version: int) -> None:
-        """A commit: the branch's first version; not to be called in a transaction."""
+        """Commits the first version of the branch. Do not call it in a transaction."""
 
     def delete_branch(self, table: Table, name: str) -> None:
-        """Takes its files away as well; raises InvalidTableState when other branches began in it."""
+        """Also removes its files; raises InvalidTableState if other branches start from it."""
 
 
 TransactionEffect = Callable[[CatalogTransaction, int], None]
-"""Work that becomes visible together with a version; gets the version's number.
+"""Work that becomes visible together with a version; receives the version number.
 
-It runs in the transaction that reserves the number, over `CatalogTransaction.deferring`.
+It runs in the transaction that reserves the version, through `CatalogTransaction.deferring`.
 """
 
 
@@ -378,7 +380,7 @@ class TableData(Protocol):
     """Rows of Lance tables. Every write is a version committed through the catalog."""
 
     def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        """Writes version 1; `on_commit` runs in the transaction of that version, before its row."""
+        """Writes version 1. `on_commit` runs in the transaction of that version, before its row is added."""
 
     def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult: ...
 
@@ -391,42 +393,42 @@ class TableData(Protocol):
 
 
 class TableSnapshots(Protocol):
-    """Single versions of Lance tables, seen as a whole."""
+    """Operations on a whole version of a Lance table."""
 
     def restore(self, table: Table, version: int) -> int:
-        """Commits a new version that is like an old one, and returns its number."""
+        """Commits a new version with the content of an old one; returns its number."""
 
     def summary(self, table: Table, version: int) -> TableSummary: ...
 
     def statistics(self, table: Table, version: int) -> TableStatistics: ...
 
     def replace_schema_metadata(self, table: Table, metadata: Mapping[str, str]) -> Mapping[str, str]:
-        """Commits a version whose schema has this metadata and no other; returns what it has."""
+        """Commits a version whose schema has exactly this metadata; returns the metadata."""
 
 
 class TableQueries(Protocol):
-    """Reads of rows at a version that is known to exist."""
+    """Reads rows of a version that is known to exist."""
 
     def query(self, table: Table, query: TableQuery, version: int) -> QueryResult: ...
 
-    def query_given(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
-        """Queries rows that are in no table as if they were the table's."""
+    def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+        """Queries rows in memory as if they were those of the table."""
 
     def count_rows(self, table: Table, predicate: str | None, version: int) -> int: ...
 
     def explain(self, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
-        """How the query would be run."""
+        """The plan of the query."""
 
     def analyze(self, table: Table, query: TableQuery, version: int) -> str:
-        """How it was run, and what each step took."""
+        """Runs the query and returns its plan with the cost of each step."""
 
 
 class TableEdits(Protocol):
-    """Changes of rows of Lance tables: each is a version committed through the catalog."""
+    """Changes rows of Lance tables. Each change is a version committed through the catalog."""
 
     def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult: ...
 
     def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
-        """`on_commit` runs in the transaction of the version, unless no row is changed."""
+        """`on_commit` runs in the transaction of the version. It does not run if no row changes."""
 
     def delete(self, table: Table, predicate: str) -> EditResult: ...

@@ -1,4 +1,4 @@
-"""Runs transactions again: after a deadlock, and when the answer to COMMIT is missing."""
+"""Retries transactions after a deadlock, and when the outcome of COMMIT is unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.errors import CommitStateUnknown, Deadlock, Unavailable
 ATTEMPTS: Final = 5
 LONGEST_PAUSE_SECONDS: Final = 0.1
 PAUSES_SECONDS: Final = (0.02, 0.08, 0.3, 0.6, 1.0)
-"""Between attempts to reach a database whose answer to COMMIT is missing: two seconds in all."""
+"""Pauses between attempts after a COMMIT with an unknown outcome: two seconds in total."""
 
 ResultT = TypeVar("ResultT")
 
@@ -25,10 +25,10 @@ log = structlog.get_logger("tidemill.catalog")
 
 
 def retry_deadlocks(run: Callable[[], ResultT]) -> ResultT:
-    """`run` is one whole transaction and does nothing outside it. Raises Deadlock after the last attempt.
+    """Runs one whole transaction, which has no effects outside it. Raises Deadlock after the last attempt.
 
-    Rare, because transactions take their locks in one order: see `SqlTransaction`. The order cannot rule out
-    every deadlock: a table may get its name, or a job start, after the locks were taken.
+    Deadlocks are rare, because all transactions take their locks in the same order: see `SqlTransaction`.
+    They still happen, for example when a table is named or a job starts after the locks were taken.
     """
     for attempt in range(1, ATTEMPTS):
         try:
@@ -40,10 +40,10 @@ def retry_deadlocks(run: Callable[[], ResultT]) -> ResultT:
 
 
 def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], ResultT]) -> ResultT:
-    """Runs work in a transaction: again after a deadlock, and until it is known whether it was done.
+    """Runs work in a transaction; repeats it after a deadlock or an unknown outcome.
 
-    Doing it twice has to be the same as doing it once. Raises CommitStateUnknown when the database does not
-    come back for a couple of seconds.
+    `work` must be idempotent. Raises CommitStateUnknown if the database does not respond within about two
+    seconds.
     """
 
     def run() -> ResultT:

@@ -1,4 +1,4 @@
-"""What columns, indexes and transactions need from the outside."""
+"""Ports of the operations on columns, indexes and transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 
 
 class TableSchemas(Protocol):
-    """Columns of Lance tables. Each call is one version; conflicts with other writers are resolved inside."""
+    """Columns of Lance tables. Each call commits one version and resolves conflicts with other writers."""
 
     def add_columns(self, table: Table, columns: Sequence[NewColumn]) -> int: ...
 
@@ -34,7 +34,7 @@ class TableSchemas(Protocol):
 
 
 class ColumnBindings(Protocol):
-    """Functions bound to columns, which have to follow when columns change."""
+    """Keeps the functions bound to columns in step when columns are dropped or renamed."""
 
     def forgetting(self, table: Table, names: Sequence[str]) -> TransactionEffect: ...
 
@@ -42,16 +42,18 @@ class ColumnBindings(Protocol):
 
 
 class TableIndexes(Protocol):
-    """Indexes of Lance tables; a branch has its own."""
+    """Indexes of Lance tables. Each branch has its own."""
 
     def check(self, table: Table, definition: IndexDefinition) -> IndexDefinition:
-        """The definition with its column's canonical path; raises TableColumnNotFound, and InvalidInput
-        for what could not be built."""
+        """Returns the definition with the canonical path of its column.
+
+        Raises TableColumnNotFound, and InvalidInput if the index cannot be built.
+        """
 
     def build(
         self, table: Table, definition: IndexDefinition, on_commit: TransactionEffect, watch: BuildWatch
     ) -> int:
-        """Builds and commits; raises TableIndexAlreadyExists unless the definition is a replacement."""
+        """Builds and commits the index; raises TableIndexAlreadyExists unless it is a replacement."""
 
     def count_rows(self, table: Table) -> int: ...
 
@@ -69,25 +71,25 @@ class TableIndexes(Protocol):
 
 
 class BuildWatch(Protocol):
-    """What a build tells while it goes on."""
+    """Receives the progress of an index build."""
 
     def rows_done(self, rows: int) -> None: ...
 
 
 class CommitHistory(Protocol):
-    """Transactions that became versions, as Lance keeps them with the table."""
+    """Committed transactions, as Lance stores them with the table."""
 
     def find(self, table: Table, version: int) -> Transaction: ...
 
     def find_by_uuid(self, table: Table, uuid: str, versions: Sequence[int]) -> Transaction | None:
-        """The first of these versions that this transaction made."""
+        """The transaction with this UUID, if it committed one of these versions."""
 
 
 class OpenTransactions(Protocol):
-    """Transactions that take time, and can be told to stop."""
+    """Transactions that are still running and can be cancelled."""
 
     def find(self, caller: Caller, transaction_id: str) -> Transaction | None:
         """Raises PermissionDenied when the caller may not see it."""
 
     def cancel(self, caller: Caller, tx: CatalogTransaction, transaction_id: str) -> None:
-        """Raises ConcurrentModification when it is over."""
+        """Raises ConcurrentModification if it has ended."""

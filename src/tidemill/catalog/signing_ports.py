@@ -1,4 +1,4 @@
-"""Requests to an object store that clients have signed here, because they have no credentials."""
+"""Remote signing: the server signs object store requests for clients that have no credentials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SignRequest:
-    """A request as a client will send it; `body` is there where it says which objects are meant."""
+    """A request that a client will send. `body` is present if it names the objects of the request."""
 
     region: str
     method: str
@@ -20,7 +20,7 @@ class SignRequest:
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """The request to send instead, with all its headers; no part of it is to be logged."""
+    """The signed request with all its headers. Never log any part of it."""
 
     uri: str
     headers: Mapping[str, Sequence[str]]
@@ -28,4 +28,4 @@ class SignedRequest:
 
 class RequestSigner(Protocol):
     def sign(self, location: str, request: SignRequest) -> SignedRequest:
-        """Raises InvalidInput, or OutsideTable for a request that reaches beyond the location."""
+        """Raises InvalidInput, or OutsideTable for a request outside the location."""

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import orjson
 
-from tidemill.catalog.model.locations import LOCAL_URI, URI, settled_location
+from tidemill.catalog.model.locations import LOCAL_URI, URI, normalized_location
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
@@ -137,10 +137,10 @@ def _normalized(location: str) -> str:
     local, uri = LOCAL_URI.fullmatch(location), URI.fullmatch(location)
     if local is None and uri is None and not location.startswith("/"):
         raise InvalidInput("location", f"{location!r:.200} is relative; it must be an absolute path or a URI")
-    normalized = settled_location(location, "")
+    normalized = normalized_location(location, "")
     if local is not None:
         # Iceberg clients take a percent sign literally, even in a URI.
-        normalized = settled_location(local[1], "")
+        normalized = normalized_location(local[1], "")
     if normalized.startswith("file:") or FILE_URI_WITH_HOST.match(location) is not None:
         raise InvalidInput("location", f"{location:.200} names a host; it must be file:///path")
     if local is None and uri is not None and uri[2].rstrip("/") != normalized.partition("://")[2]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
-from tidemill.catalog.model.locations import LOCAL_URI, settled_location
+from tidemill.catalog.model.locations import LOCAL_URI, normalized_location
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 
@@ -17,7 +17,7 @@ from tidemill.errors import InvalidInput, Unsupported
 def literal_location(location: str) -> str:
     """Normalizes the location of a file; clients write percent signs literally, even in URIs."""
     local = LOCAL_URI.fullmatch(location)
-    return settled_location(location if local is None else local[1], "")
+    return normalized_location(location if local is None else local[1], "")
 
 
 class CatalogInputFile(InputFile):

@@ -32,7 +32,7 @@ from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
-from tidemill.catalog.model.locations import is_below, settled_location
+from tidemill.catalog.model.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
@@ -45,7 +45,7 @@ def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
     Raises InvalidTableState.
     """
     for base in dataset.base_paths().values():
-        location = settled_location(base.path, "")
+        location = normalized_location(base.path, "")
         if location != table.location and not is_below(location, f"{table.location}/tree"):
             raise InvalidTableState(
                 table.ident, f"reads from {base.path:.200}, which this table may not access"

@@ -44,7 +44,7 @@ class LanceTableQueries:
     def query(self, table: Table, query: TableQuery, version: int) -> QueryResult:
         return _result(_Scan(table.ident, self._data.open(table, version), query), table.ident, version)
 
-    def query_given(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+    def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
         dataset = lance.write_dataset(rows, f"memory://{uuid4()}")
         return _result(_Scan(ident, dataset, query), ident, dataset.version)
 

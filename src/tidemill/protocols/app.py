@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from tidemill.protocols.http.app import HttpApp
-from tidemill.protocols.http.call import Callers, local_caller
+from tidemill.protocols.http.call import CallerResolver, local_caller
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.service import ICEBERG_SERVICE
@@ -13,6 +13,6 @@ from tidemill.protocols.lance.service import LANCE_SERVICE
 from tidemill.protocols.management.service import MANAGEMENT_SERVICE
 
 
-def create_app(operations: Operations, limits: Limits, callers: Callers = local_caller) -> ASGIApp:
+def create_app(operations: Operations, limits: Limits, callers: CallerResolver = local_caller) -> ASGIApp:
     """Management under /api, Iceberg under /iceberg; everything else belongs to the Lance protocol."""
     return HttpApp((MANAGEMENT_SERVICE, ICEBERG_SERVICE, LANCE_SERVICE), operations, limits, callers)

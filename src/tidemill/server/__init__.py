@@ -1,15 +1,15 @@
-"""The two long-running processes, `tidemill serve` and `tidemill work`, and everything they are wired from.
+"""The two long-running processes, `tidemill serve` and `tidemill work`, and their wiring.
 
     settings.py, client_settings.py    read once from defaults, the environment and the command line
-    bootstrap.py, iceberg.py           wiring: which adapter stands behind which port
+    bootstrap.py, iceberg.py           wiring: which adapter implements which port
     serve.py                           the HTTP server, its sibling processes and the workers it starts
-    worker.py                          the worker: a warm Spark session, one job at a time, and maintenance
-    authentication.py, grants.py       who calls, and what they may do where
-    secret_key.py, warehouse.py        what settings name: the sealing key, the warehouse
-    health.py, logs.py                 what operators see
-    parent_watch.py                    exits when the parent process is gone
+    worker.py                          the worker: one Spark session, one job at a time, and maintenance
+    authentication.py, grants.py       who the caller is, and what they may do
+    secret_key.py, warehouse.py        the encryption key and the warehouse
+    health.py, logs.py                 health checks and logs, for operators
+    parent_watch.py                    stops the process when its parent is gone
     coalesced_writes.py                sends the head and the body of a response in one packet
 
-Only this package and `cli` read the process environment; everybody else is handed values. It may import
-everything except `cli`, and nothing imports it except `cli`.
+Only this package and `cli` read the process environment; all other packages receive values. It may import
+everything except `cli`, and only `cli` imports it.
 """

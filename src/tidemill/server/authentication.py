@@ -1,4 +1,14 @@
-"""Who sends a request: judged by keys of clients and by tokens that are signed here."""
+"""Authentication: finds the caller of a request by its API key or bearer token.
+
+With clients in the settings, every request needs `x-api-key: <client id>:<secret>` or a bearer token, except
+those to public routes. Tokens are JSON Web Tokens signed with a key derived from the secret key of the
+installation. They are not stored: every server with that key accepts them, and a single token cannot be
+revoked. Instead each token carries a stamp of the client's secret, so changing the secret or removing the
+client invalidates all its tokens at once.
+
+Without clients, anyone who can connect is the owner of the server. `serve` therefore requires clients for
+addresses other than loopback.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +32,9 @@ from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
 
 API_KEY_HEADER: Final = "x-api-key"
-TOKENS_AT: Final = "POST /iceberg/v1/oauth/tokens"
-# A JSON Web Token, because Iceberg's Java client reads from it when to ask for another. Others are not read
-# here, so there is no algorithm to be talked into.
+TOKEN_ENDPOINT: Final = "POST /iceberg/v1/oauth/tokens"
+# Iceberg's Java client reads the expiry from a JSON Web Token. Only this header is accepted, so a client
+# cannot choose another algorithm.
 JWT_HEADER: Final = urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=").decode()
 STAMP_BYTES: Final = 12
 TOKEN_KEY: Final = b"tidemill access tokens"
@@ -40,7 +50,7 @@ class Authentication(TokenIssuer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says; `stamp` tells with which secret its client proved itself."""
+    """The claims of a token. `stamp` identifies the secret its client authenticated with."""
 
     subject: str
     stamp: str
@@ -49,7 +59,7 @@ class Claims:
 
 
 class TokenSigner:
-    """Tokens that every server with the same key accepts; nothing about them is stored."""
+    """Signs and verifies tokens. Every server with the same key accepts them; none are stored."""
 
     def __init__(self, key: bytes, lifetime: timedelta, clock: Clock = utc_now) -> None:
         self._key = key
@@ -68,7 +78,7 @@ class TokenSigner:
         return IssuedToken(f"{signed}.{self._signature(signed)}", self._lifetime)
 
     def verify(self, token: str) -> Claims | None:
-        """What it says, if it was signed with this key; whether its time is over is another question."""
+        """The claims if the token was signed with this key, else None. Does not check the expiry."""
         signed, _, signature = token.rpartition(".")
         header, _, payload = signed.partition(".")
         is_ours = hmac.compare_digest(self._signature(signed).encode(), signature.encode())
@@ -81,7 +91,7 @@ class TokenSigner:
         return self._clock() >= claims.expires_at
 
     def stamp(self, secret_digest: bytes) -> str:
-        """Changes with the secret and tells nothing about it to those without the key."""
+        """Changes with the secret, and reveals nothing about it without the key."""
         return _encoded(self._mac(b"stamp:" + secret_digest)[:STAMP_BYTES])
 
     def _signature(self, signed: str) -> str:
@@ -92,14 +102,14 @@ class TokenSigner:
 
 
 class ClientAuthentication:
-    """Knows the clients of the settings by the digests of their secrets."""
+    """Authenticates the clients in the settings by the digests of their secrets."""
 
     def __init__(self, digests: Mapping[str, bytes], signer: TokenSigner) -> None:
         self._digests = digests
         self._signer = signer
 
     def caller_of(self, headers: Headers) -> Caller:
-        # pyiceberg sends a bearer token "None" beside the headers that it was told to send.
+        # The API key goes first: pyiceberg sends a bearer token "None" beside configured headers.
         key = headers.get(API_KEY_HEADER)
         if key is not None:
             client_id, _, secret = key.partition(":")
@@ -108,33 +118,39 @@ class ClientAuthentication:
         if scheme.lower() != "bearer":
             raise Unauthenticated(
                 f"A credential is missing: send '{API_KEY_HEADER}: <client id>:<secret>', "
-                f"or 'Authorization: Bearer <token>' with a token from {TOKENS_AT}"
+                f"or 'Authorization: Bearer <token>' with a token from {TOKEN_ENDPOINT}"
             )
         return Caller(self._subject_of(token.strip()))
 
     def issue(self, credential: ClientCredential | None) -> IssuedToken:
         if credential is None:
             raise Unauthenticated(
-                "client_id and client_secret are missing; send them in the form or by HTTP Basic"
+                "client_id and client_secret are missing; send them in the form or with HTTP Basic"
             )
         return self._sign(self._check(credential))
 
     def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
         claims = self._claims(token)
         if claims is None:
-            raise InvalidInput("subject_token", "was not issued by this server, or its client has changed")
-        # Iceberg's Java client brings the token that has expired and proves by its secret that it is its own.
+            raise InvalidInput(
+                "subject_token", "was not issued by this server, or its client has changed since"
+            )
+        # Iceberg's Java client exchanges an expired token and sends its secret as proof.
         is_proven = credential is not None and self._check(credential) == claims.subject
         if self._signer.has_expired(claims) and not is_proven:
-            raise InvalidInput("subject_token", "has expired; ask with grant_type=client_credentials")
+            raise InvalidInput(
+                "subject_token", "has expired; request a new one with grant_type=client_credentials"
+            )
         return self._sign(claims.subject)
 
     def _check(self, credential: ClientCredential) -> str:
-        """The client's id; takes the same time for a client that is not known."""
-        known = self._digests.get(credential.client_id, bytes(sha256().digest_size))
-        is_right = hmac.compare_digest(sha256(credential.secret.encode()).digest(), known)
-        if not is_right:
-            raise Unauthenticated("The credential is not '<client id>:<secret>' of a client of this server")
+        """Returns the client id. Takes the same time for an unknown client."""
+        expected_digest = self._digests.get(credential.client_id, bytes(sha256().digest_size))
+        is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), expected_digest)
+        if not is_valid:
+            raise Unauthenticated(
+                "The credential is not valid; it must be '<client id>:<secret>' of a client of this server"
+            )
         return credential.client_id
 
     def _subject_of(self, token: str) -> str:
@@ -142,14 +158,14 @@ class ClientAuthentication:
         if claims is None:
             raise Unauthenticated(
                 "The bearer token was not issued by this server, or its client has changed since; "
-                f"get one from {TOKENS_AT}"
+                f"get a new one from {TOKEN_ENDPOINT}"
             )
         if self._signer.has_expired(claims):
-            raise Unauthenticated(f"The bearer token has expired; get another from {TOKENS_AT}")
+            raise Unauthenticated(f"The bearer token has expired; get a new one from {TOKEN_ENDPOINT}")
         return claims.subject
 
     def _claims(self, token: str) -> Claims | None:
-        """Of a token whose client is still there and has still the secret it had."""
+        """The claims of a token whose client still exists and still has the same secret, else None."""
         claims = self._signer.verify(token)
         digest = None if claims is None else self._digests.get(claims.subject)
         if claims is None or digest is None or claims.stamp != self._signer.stamp(digest):
@@ -161,7 +177,7 @@ class ClientAuthentication:
 
 
 class LocalAuthentication:
-    """The embedded mode: whoever reaches the server is its owner; credentials are not looked at."""
+    """For embedded servers: every caller is the owner, and credentials are ignored."""
 
     def __init__(self, signer: Callable[[], TokenSigner]) -> None:
         self._make_signer = signer
@@ -177,12 +193,12 @@ class LocalAuthentication:
 
     @cached_property
     def _signer(self) -> TokenSigner:
-        """Made when somebody asks: the installation has no key before it needs one."""
+        """Created on first use, because the installation has no key before it needs one."""
         return self._make_signer()
 
 
 def open_authentication(settings: ServerSettings, cipher: InstallationCipher) -> Authentication:
-    """With clients, a key that is not right is found out at once."""
+    """With clients, this reads the secret key, so an invalid one is reported at startup."""
 
     def signer() -> TokenSigner:
         return TokenSigner(cipher.derive(TOKEN_KEY), settings.token_lifetime)

@@ -1,4 +1,4 @@
-"""Wiring: which adapter stands behind which port."""
+"""Wiring: which adapter implements which port."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from tidemill.store.engine import SqlStore, open_store
 
 @dataclass(frozen=True)
 class Adapters:
-    """The adapters that server and worker share."""
+    """The adapters that the server and the worker share."""
 
     store: SqlStore
     files: Warehouse
@@ -79,7 +79,7 @@ class Adapters:
 
 
 def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None) -> Adapters:
-    """Callers are judged by the grants of the settings, unless another judge is given."""
+    """Permissions come from the grants in the settings, unless an authorizer is given."""
     settings.root.mkdir(parents=True, exist_ok=True)
     store = open_store(settings.database)
     files = open_warehouse(settings)
@@ -127,7 +127,7 @@ def build_jobs(adapters: Adapters, wake_worker: Callable[[], None]) -> JobOperat
 def build_operations(
     adapters: Adapters, worker: WorkerLiveness, wake_worker: Callable[[], None]
 ) -> Operations:
-    """`wake_worker` is called when a job has been submitted."""
+    """`wake_worker` is called after a job has been submitted."""
     store, authorizer = adapters.store, adapters.authorizer
     jobs = build_jobs(adapters, wake_worker)
     refs = LanceTableRefs(adapters.versions)

@@ -1,4 +1,4 @@
-"""Settings of one client: what it proves itself with and what it may do where."""
+"""Settings of a client: its secret and its grants."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tidemill.catalog.model.callers import OWN_PRINCIPALS, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, namespace_path
 from tidemill.errors import InvalidInput
 
-# What goes unchanged through a header, in front of a colon and behind it.
+# Characters that pass unchanged through a header, before and after a colon.
 CLIENT_ID: Final = re.compile(r"[!-9;-~]{1,128}")
 SECRET: Final = re.compile(r"[!-~]+")
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def _digest(given: str) -> str:
-    if not DIGEST.fullmatch(given):
-        raise PydanticCustomError("digest", "has to be the SHA-256 of the secret: 64 hexadecimal digits")
-    return given.lower()
+def _digest(raw: str) -> str:
+    if not DIGEST.fullmatch(raw):
+        raise PydanticCustomError("digest", "must be the SHA-256 of the secret: 64 hexadecimal digits")
+    return raw.lower()
 
 
 def _everything() -> dict[str, tuple[Permission, ...]]:
@@ -31,7 +31,7 @@ def _everything() -> dict[str, tuple[Permission, ...]]:
 
 
 class ClientSettings(BaseModel):
-    """A `secret` is accepted in place of its digest, and forgotten."""
+    """Accepts `secret` instead of its digest, and keeps only the digest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -40,17 +40,19 @@ class ClientSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _hash_secret(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        if ("secret" in given) == ("secret_sha256" in given):
-            raise PydanticCustomError("secret", "needs either secret or secret_sha256")
-        if "secret" not in given:
-            return given
-        secret = given["secret"]
+    def _hash_secret(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        if ("secret" in raw) == ("secret_sha256" in raw):
+            raise PydanticCustomError("secret", "give either secret or secret_sha256")
+        if "secret" not in raw:
+            return raw
+        secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
-            raise PydanticCustomError("secret", "secret has to be printable ASCII characters without spaces")
-        others = {key: value for key, value in given.items() if key != "secret"}
+            raise PydanticCustomError(
+                "secret", "secret must consist of printable ASCII characters without spaces"
+            )
+        others = {key: value for key, value in raw.items() if key != "secret"}
         return {**others, "secret_sha256": sha256(secret.encode()).hexdigest()}
 
     @property
@@ -58,17 +60,17 @@ class ClientSettings(BaseModel):
         return bytes.fromhex(self.secret_sha256)
 
     def permissions(self) -> dict[NamespacePath, frozenset[Permission]]:
-        """Raises InvalidInput when a grant is on something that cannot be a namespace."""
+        """Raises InvalidInput if a grant names an invalid namespace."""
         return {_namespace(key): frozenset(granted) for key, granted in self.grants.items()}
 
 
 def check_clients(clients: Mapping[str, ClientSettings]) -> None:
     for client_id, client in clients.items():
         if not CLIENT_ID.fullmatch(client_id):
-            problem = "a client's id has to be 1 to 128 printable ASCII characters without spaces and colons"
+            problem = "a client id must be 1 to 128 printable ASCII characters without spaces or colons"
             raise InvalidInput("clients", f"{client_id!r:.60}: {problem}")
         if client_id in OWN_PRINCIPALS:
-            raise InvalidInput("clients", f"{client_id!r} is what the server calls itself; use another id")
+            raise InvalidInput("clients", f"{client_id!r} is reserved for the server itself; use another id")
         try:
             client.permissions()
         except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""How answers leave the server: their head and their body in one piece."""
+"""Sends the head and the body of a response in one write."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD: Final = b"HTTP/1.1 "
-GO_ON: Final = b"HTTP/1.1 100 "
+RESPONSE_START: Final = b"HTTP/1.1 "
+INTERIM_CONTINUE: Final = b"HTTP/1.1 100 "
 
 
-class JoiningTransport:
-    """Holds the head of an answer back until its body comes, or until the loop has turned once.
+class CoalescingTransport:
+    """Holds back the head of a response until its body arrives, or until the next turn of the event loop.
 
-    uvicorn writes one after the other; that would be two system calls, and a client woken twice.
+    uvicorn writes them separately, which costs two system calls and wakes the client twice.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._held = b""
+        self._held_head = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._held and data.startswith(HEAD) and not data.startswith(GO_ON):
-            self._held = data
-            self._loop.call_soon(self._release)
+        if not self._held_head and data.startswith(RESPONSE_START) and not data.startswith(INTERIM_CONTINUE):
+            self._held_head = data
+            self._loop.call_soon(self._flush)
             return
-        joined, self._held = self._held + data, b""
-        self._transport.write(joined)
+        combined, self._held_head = self._held_head + data, b""
+        self._transport.write(combined)
 
     def close(self) -> None:
-        self._release()
+        self._flush()
         self._transport.close()
 
-    def _release(self) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held)
+    def _flush(self) -> None:
+        if self._held_head:
+            head, self._held_head = self._held_head, b""
+            self._transport.write(head)
 
 
-class JoiningProtocol(HttpToolsProtocol):
+class CoalescingProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("asyncio.Transport", JoiningTransport(transport)))
+        super().connection_made(cast("asyncio.Transport", CoalescingTransport(transport)))

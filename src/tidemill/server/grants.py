@@ -1,4 +1,4 @@
-"""Judges what clients may do by the grants they have on namespaces."""
+"""Authorization by the grants of clients on namespaces."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ IMPLIED: Final[Mapping[Permission, frozenset[Permission]]] = {
 
 
 class AllowEverything:
-    """For the embedded mode, whose caller is the owner, and for workers, whose jobs were allowed before."""
+    """For embedded servers, whose caller is the owner, and for workers, whose jobs are already authorized."""
 
     def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
         return None
 
 
 class GrantAuthorizer:
-    """A grant holds for its namespace and for all that is in it and below; the root is above everything."""
+    """A grant applies to its namespace and everything below it. A grant on the root applies everywhere."""
 
     def __init__(self, grants: Mapping[str, Grants]) -> None:
         self._allowed = {
@@ -45,7 +45,7 @@ class GrantAuthorizer:
 
 
 def _namespace_of(resource: NamespacePath | TableIdent) -> NamespacePath:
-    """A namespace may have the name of a table beside it; a grant on the one says nothing about the other."""
+    """The namespace whose grants apply. A grant on a namespace does not cover a table of the same name."""
     return resource.namespace if isinstance(resource, TableIdent) else resource
 
 

@@ -1,4 +1,4 @@
-"""Whether the server's parts are in order."""
+"""The health of the server: database, storage, worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ServerHealth:
     def health(self) -> HealthReport:
         database, storage = self._database(), self._storage()
         is_fine = database == READY and storage == READY
-        # The liveness of workers is a row too: without the database there is none to see.
+        # Workers record their liveness in the database, so it is unknown without it.
         worker = self._worker.state() if database == READY else "absent"
         return HealthReport("ok" if is_fine else "degraded", version("tidemill"), worker, database, storage)
 

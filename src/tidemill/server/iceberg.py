@@ -1,4 +1,4 @@
-"""Puts the operations on Iceberg tables and views together."""
+"""Wiring of the operations on Iceberg tables and views."""
 
 from __future__ import annotations
 

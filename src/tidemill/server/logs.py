@@ -1,4 +1,4 @@
-"""Structured logs on standard error: for people on a terminal, as JSON lines elsewhere."""
+"""Structured logs on standard error: readable on a terminal, JSON lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from structlog.typing import EventDict, WrappedLogger
 
 MAX_EVENT_BYTES: Final = 16_000
 MAX_TRACEBACK_BYTES: Final = 8_000
-# So few characters are below the limit, however they are encoded.
-SHORT_EVENT: Final = 2_000
+# Events with fewer characters are below the limit in any encoding.
+SHORT_EVENT_CHARACTERS: Final = 2_000
 
 
 def configure_logs(level: str) -> None:
@@ -42,8 +42,8 @@ def configure_logs(level: str) -> None:
 
 
 def cut_long_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Keeps an event below 16 KB: a recursion's traceback or a request's text can have any length."""
-    if sum(map(_length, event.values())) > SHORT_EVENT:
+    """Keeps an event below 16 KB: tracebacks and request texts can be of any length."""
+    if sum(map(_length, event.values())) > SHORT_EVENT_CHARACTERS:
         share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
         for key, value in event.items():
             if _length(value):
@@ -58,22 +58,22 @@ def _length(value: object) -> int:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Both ends of a text: a traceback ends with its error, and begins with the request."""
-    whole = text.encode(errors="replace").decode()
-    shown, kept = whole, len(whole)
-    while kept and len(orjson.dumps(shown)) > limit_bytes:
-        kept = kept * 3 // 4
-        first, last = whole[: kept // 2], whole[len(whole) - kept // 2 :]
-        shown = f"{first} … {len(whole) - kept} characters left out … {last}"
-    return shown
+    """Keeps both ends of a text: a traceback starts with the request and ends with the error."""
+    full_text = text.encode(errors="replace").decode()
+    shortened, kept_characters = full_text, len(full_text)
+    while kept_characters and len(orjson.dumps(shortened)) > limit_bytes:
+        kept_characters = kept_characters * 3 // 4
+        first, last = full_text[: kept_characters // 2], full_text[len(full_text) - kept_characters // 2 :]
+        shortened = f"{first} … {len(full_text) - kept_characters} characters left out … {last}"
+    return shortened
 
 
 def _add_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
-    event["timestamp"] = f"{_second(seconds)}.{nanoseconds // 1000:06}Z"
+    event["timestamp"] = f"{_formatted_second(seconds)}.{nanoseconds // 1000:06}Z"
     return event
 
 
 @lru_cache(maxsize=1)
-def _second(seconds: int) -> str:
+def _formatted_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -1,4 +1,4 @@
-"""Ends with the parent: a process told to do so stops when its standard input closes."""
+"""Stops the process when its parent is gone, which closes standard input."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ GRACE_SECONDS = 10.0
 
 
 def stop_with_stdin(stop: Callable[[], None], wake: Callable[[], None] | None = None) -> None:
-    """Calls `stop` when standard input closes, and ends the process if that does not help.
+    """Calls `stop` when standard input closes, and exits if that takes too long.
 
-    What comes before that means nothing but `wake`.
+    Until then, any input calls `wake`.
     """
 
     def watch() -> None:

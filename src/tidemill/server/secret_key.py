@@ -1,4 +1,7 @@
-"""Seals secrets with the key of this installation: from the settings, or from a file only its owner reads."""
+"""Encrypts secrets with the key of this installation.
+
+The key comes from the settings, or from a file that only its owner can read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ KEY_FILE: Final = "secret.key"
 
 
 class InstallationCipher:
-    """What is sealed can be opened only with the same key, and only if nobody changed it."""
+    """Authenticated encryption: `open` needs the same key and rejects modified data."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -33,7 +36,7 @@ class InstallationCipher:
         return self._fernet.decrypt(sealed)
 
     def derive(self, purpose: bytes) -> bytes:
-        """A key for something else; nobody can get from one to another."""
+        """Derives an independent key for another purpose."""
         return HKDF(SHA256(), 32, salt=None, info=purpose).derive(urlsafe_b64decode(self._key))
 
     @cached_property
@@ -42,18 +45,18 @@ class InstallationCipher:
 
     @cached_property
     def _key(self) -> bytes:
-        given = self._settings.secret_key
-        if given is None:
-            return _key_in(self._settings.root / KEY_FILE)
+        configured = self._settings.secret_key
+        if configured is None:
+            return _read_or_create_key(self._settings.root / KEY_FILE)
         try:
-            Fernet(given.encode())
+            Fernet(configured.encode())
         except ValueError as error:
-            raise InvalidInput("secret_key", "has to be 32 bytes in URL-safe base64") from error
-        return given.encode()
+            raise InvalidInput("secret_key", "must be 32 bytes in URL-safe base64") from error
+        return configured.encode()
 
 
-def _key_in(path: Path) -> bytes:
-    """Made by the first who needs it; a link makes those who start together agree on one."""
+def _read_or_create_key(path: Path) -> bytes:
+    """The first process that needs the key creates it. A link makes concurrent starters agree on one."""
     if not path.exists():
         # Only its owner can read a temporary file.
         with NamedTemporaryFile(dir=path.parent) as file:

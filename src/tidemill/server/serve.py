@@ -1,4 +1,13 @@
-"""The server process: HTTP, and in the embedded default a worker for each cluster as a child."""
+"""The server process: serves HTTP, and by default runs a worker for each cluster as a child process.
+
+With `processes` above 1 it also starts sibling servers, which accept connections from the same socket and
+share nothing but the database. Children get all settings through their environment. The server restarts
+children that die and stops them when it ends.
+
+The standard input of a child is a pipe from the server. It has two uses: a write wakes the worker when a job
+was submitted, and the end of it tells the child to stop. The operating system closes the pipe even if the
+server is killed, so no child outlives its server and keeps the port or the Spark session.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +30,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.limits import Limits
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
-from tidemill.server.coalesced_writes import JoiningProtocol
+from tidemill.server.coalesced_writes import CoalescingProtocol
 from tidemill.server.health import WorkerState
 from tidemill.server.logs import configure_logs
 from tidemill.server.parent_watch import GRACE_SECONDS, stop_with_stdin
@@ -31,7 +40,7 @@ from tidemill.storage.local import LocalTableFiles
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
-# lancedb asks after a job every 5 seconds on one connection, which must not be closed at that very moment.
+# lancedb polls a job every 5 seconds on one connection, and fails if it is closed at that moment.
 KEEP_ALIVE_SECONDS: Final = 75
 SHUTDOWN_SECONDS: Final = 5
 WORKER_SILENCE: Final = timedelta(seconds=10)
@@ -40,16 +49,19 @@ log = structlog.get_logger("tidemill.server")
 
 
 def serve(settings: ServerSettings) -> None:
-    """Serves until told to stop; prints one line when it is ready."""
+    """Serves until it is told to stop; prints one line when it is ready."""
     configure_logs(settings.log_level)
     if settings.host not in LOOPBACK and not settings.clients:
-        raise InvalidInput("host", f"{settings.host} is not a loopback address; others need 'clients'")
+        raise InvalidInput("host", f"{settings.host} is not a loopback address, so 'clients' must be set")
     adapters = open_adapters(settings)
     if settings.processes > 1 and not adapters.store.is_shared:
-        raise InvalidInput("processes", "have to share a database; one in memory is for one process")
-    workers = Workers(adapters, _workers(settings) if settings.with_worker else ())
-    listener = _listener(settings)
-    children = [*workers.children, *(_sibling(settings, listener) for _ in range(settings.processes - 1))]
+        raise InvalidInput("processes", "must be 1 with an in-memory database, which processes cannot share")
+    workers = Workers(adapters, _worker_processes(settings) if settings.with_worker else ())
+    listener = _open_listener(settings)
+    children = [
+        *workers.children,
+        *(_sibling_process(settings, listener) for _ in range(settings.processes - 1)),
+    ]
     limits = Limits(
         runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles)
     )
@@ -58,7 +70,9 @@ def serve(settings: ServerSettings) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
-    server = AnnouncingServer(_config(app), (lambda: _announce(settings, url)) if is_first else _silently)
+    server = AnnouncingServer(
+        _config(app), (lambda: _announce(settings, url)) if is_first else _announce_nothing
+    )
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
     for child in children:
@@ -69,7 +83,7 @@ def serve(settings: ServerSettings) -> None:
         for child in children:
             child.stop()
         if is_first:
-            _withdraw(settings)
+            _remove_state_file(settings)
         adapters.store.close()
 
 
@@ -77,7 +91,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=JoiningProtocol,
+        http=CoalescingProtocol,
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -85,7 +99,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        # Whoever watches a job would hold the server up until that has ended.
+        # A client that watches a job would otherwise delay the shutdown until the job ends.
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
 
@@ -101,20 +115,20 @@ class AnnouncingServer(uvicorn.Server):
 
 
 class ChildProcess:
-    """A child of the server: started again when it dies, ended when the server ends, however that ends."""
+    """A child of the server: restarted when it dies, and stopped when the server ends for any reason."""
 
     def __init__(self, command: str, settings: ServerSettings) -> None:
         self._command = command
         self.settings = settings
         self._is_stopping = Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._keeper = Thread(target=self._keep, name=f"{command} keeper", daemon=True)
+        self._supervisor = Thread(target=self._supervise, name=f"{command} supervisor", daemon=True)
 
     def start(self) -> None:
-        self._keeper.start()
+        self._supervisor.start()
 
     def wake(self) -> None:
-        """There is a job: the worker need not wait for its next look."""
+        """Makes the worker look for jobs now instead of at its next poll."""
         process = self._process
         if process is not None and process.stdin is not None:
             with suppress(BrokenPipeError, ValueError):
@@ -130,11 +144,11 @@ class ChildProcess:
                 process.wait(GRACE_SECONDS * 1.5)
             except subprocess.TimeoutExpired:
                 process.kill()
-        self._keeper.join()
+        self._supervisor.join()
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while not self._is_stopping.is_set():
-            # The settings go as environment, so that the child has exactly ours.
+            # Settings are passed through the environment, so that the child has exactly ours.
             settings = self.settings.model_copy(update={"exit_with_stdin": True})
             environment = {**os.environ, **_as_environment(settings)}
             self._process = subprocess.Popen(
@@ -147,7 +161,7 @@ class ChildProcess:
             code = self._process.wait()
             if not self._is_stopping.wait(RESTART_SECONDS):
                 log.warning(
-                    "a child ended and is started again",
+                    "child process ended; restarting it",
                     command=self._command,
                     cluster=settings.cluster,
                     exit_code=code,
@@ -155,14 +169,14 @@ class ChildProcess:
 
 
 class Workers:
-    """Workers by the rows they leave: those of this server and those on other machines."""
+    """The workers of this server, and the liveness of all workers, as recorded in the database."""
 
     def __init__(self, adapters: Adapters, children: Sequence[ChildProcess]) -> None:
         self._adapters = adapters
         self.children = tuple(children)
 
     def wake(self) -> None:
-        """Whose cluster the job is for, its worker finds out; workers elsewhere look by themselves."""
+        """Wakes all workers of this server, whatever cluster the job is for. Others find it by polling."""
         for child in self.children:
             child.wake()
 
@@ -183,25 +197,25 @@ def _as_environment(settings: ServerSettings) -> dict[str, str]:
     }
 
 
-def _silently() -> None:
-    """Whoever started the first process has been told by it."""
+def _announce_nothing() -> None:
+    """For sibling processes: only the first one announces the server."""
 
 
-def _workers(settings: ServerSettings) -> list[ChildProcess]:
-    """One for each cluster: a process has one Spark session."""
+def _worker_processes(settings: ServerSettings) -> list[ChildProcess]:
+    """One worker per cluster, because a process has only one Spark session."""
     return [
         ChildProcess("work", settings.model_copy(update={"cluster": name}))
         for name in settings.cluster_settings()
     ]
 
 
-def _sibling(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
-    """Another process that takes connections from the same socket; the database is what they share."""
+def _sibling_process(settings: ServerSettings, listener: socket.socket) -> ChildProcess:
+    """Another server process that accepts connections from the same socket."""
     update = {"listener": listener.fileno(), "processes": 1, "with_worker": False}
     return ChildProcess("serve", settings.model_copy(update=update))
 
 
-def _listener(settings: ServerSettings) -> socket.socket:
+def _open_listener(settings: ServerSettings) -> socket.socket:
     if settings.listener is None:
         return _listen(settings.host, settings.port)
     return socket.socket(fileno=settings.listener)
@@ -209,8 +223,8 @@ def _listener(settings: ServerSettings) -> socket.socket:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP; with it every answer
-    # to a kept connection waits 40 ms for a delayed acknowledgement.
+    # asyncio disables Nagle's algorithm only for sockets created with IPPROTO_TCP. Otherwise every
+    # response on a kept-alive connection waits 40 ms for a delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -221,7 +235,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _announce(settings: ServerSettings, url: str) -> None:
-    """Says where we are: in a file for those who look under the root, in a line for those who started us."""
+    """Publishes the URL of the server in the state file and on standard output."""
     state = json.dumps({"url": url, "pid": os.getpid()})
     staged = settings.root / f"{STATE_FILE}.{os.getpid()}"
     staged.write_text(state)
@@ -230,8 +244,8 @@ def _announce(settings: ServerSettings, url: str) -> None:
     sys.stdout.flush()
 
 
-def _withdraw(settings: ServerSettings) -> None:
-    """Another server may have been started under the same root since; its file stays."""
+def _remove_state_file(settings: ServerSettings) -> None:
+    """Removes the state file, unless a newer server with the same root has replaced it."""
     file = settings.root / STATE_FILE
     with suppress(FileNotFoundError):
         if json.loads(file.read_text())["pid"] == os.getpid():

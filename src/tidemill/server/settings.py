@@ -1,4 +1,4 @@
-"""Settings: read once, here, from defaults, the environment and the command line."""
+"""Settings, read once from defaults, the environment and the command line."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FunctionIsolation = Literal["process", "none"]
 
 
 class ClusterSettings(BaseModel):
-    """One more place where jobs may run."""
+    """A further cluster on which jobs can run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     master: str
     config: dict[str, str] = Field(default_factory=dict)
-    slots: int | None = Field(default=None, ge=1, description="How many tasks it runs at a time.")
+    slots: int | None = Field(default=None, ge=1, description="Number of tasks it runs at a time.")
 
 
 class ServerSettings(BaseSettings):
-    """Environment variables are the names in capitals after `TIDEMILL_`, e.g. TIDEMILL_SPARK_MASTER."""
+    """Environment variables are `TIDEMILL_` and the name in capitals, such as TIDEMILL_SPARK_MASTER."""
 
     model_config = SettingsConfigDict(
         env_prefix="TIDEMILL_", extra="forbid", frozen=True, hide_input_in_errors=True
@@ -44,10 +44,14 @@ class ServerSettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8181, ge=0, le=65535)
     processes: int = Field(default=1, ge=1, le=64)
-    listener: int | None = Field(default=None, description="An open socket, from the process that shares it.")
+    listener: int | None = Field(
+        default=None, description="File descriptor of a socket that another server process shares."
+    )
     database_url: str | None = None
     warehouse: str | None = None
-    warehouse_name: str = Field(default="tidemill", min_length=1, description="Iceberg clients' name for it.")
+    warehouse_name: str = Field(
+        default="tidemill", min_length=1, description="Name of the warehouse for Iceberg clients."
+    )
     idempotency_lifetime_seconds: int = Field(default=1800, ge=1)
     allowed_locations: tuple[Path, ...] = ()
     s3_vend: CredentialSource = "none"
@@ -64,7 +68,7 @@ class ServerSettings(BaseSettings):
     spark_config: dict[str, str] = Field(default_factory=dict)
     spark_slots: int | None = Field(default=None, ge=1)
     spark_clusters: dict[str, ClusterSettings] = Field(default_factory=dict)
-    cluster: str = Field(default=DEFAULT_CLUSTER, description="The one whose jobs a worker does.")
+    cluster: str = Field(default=DEFAULT_CLUSTER, description="Cluster whose jobs the worker runs.")
     function_isolation: FunctionIsolation = "process"
     function_memory_bytes: int | None = Field(default=None, gt=0)
     function_command_prefix: tuple[str, ...] = ()
@@ -87,7 +91,7 @@ class ServerSettings(BaseSettings):
 
     @property
     def warehouse_uri(self) -> str:
-        """Where tables lie: a local directory, or `s3://bucket/prefix`."""
+        """Directory of the tables: a local one, or `s3://bucket/prefix`."""
         if not self.warehouse:
             return str(self.root.resolve() / "warehouse")
         return self.warehouse.rstrip("/") if self.has_object_store else str(Path(self.warehouse).resolve())
@@ -98,7 +102,7 @@ class ServerSettings(BaseSettings):
 
     @property
     def job_files(self) -> str:
-        """Checkpoints: beside the tables, never inside one, where a clean-up could take them."""
+        """Directory of checkpoints. It is never inside a table, where a clean-up could remove them."""
         if self.has_object_store:
             return f"{self.warehouse_uri}/{JOBS_DIRECTORY}"
         return str(self.root.resolve() / "jobs")
@@ -115,8 +119,10 @@ class ServerSettings(BaseSettings):
         )
 
     def clusters(self) -> Clusters:
-        """Every cluster by name; raises InvalidInput when one does not say how many tasks it runs."""
-        return Clusters({name: _slots(name, given) for name, given in self.cluster_settings().items()})
+        """All clusters by name; raises InvalidInput if the number of slots of one is unknown."""
+        return Clusters(
+            {name: _slots(name, configured) for name, configured in self.cluster_settings().items()}
+        )
 
     def cluster_settings(self) -> dict[str, ClusterSettings]:
         default = ClusterSettings(master=self.spark_master, config=self.spark_config, slots=self.spark_slots)
@@ -143,19 +149,21 @@ class ServerSettings(BaseSettings):
         )
 
     def spark_target(self, cluster: str = DEFAULT_CLUSTER) -> SparkTarget:
-        given = self.cluster_settings()[self.clusters().check(cluster)]
-        return SparkTarget(given.master, self.root.resolve() / "scratch", given.config, given.slots)
+        configured = self.cluster_settings()[self.clusters().check(cluster)]
+        return SparkTarget(
+            configured.master, self.root.resolve() / "scratch", configured.config, configured.slots
+        )
 
 
-def load_settings(**given: Any) -> ServerSettings:
-    """Settings with what was given (None: not given) put over the environment and the defaults."""
+def load_settings(**overrides: Any) -> ServerSettings:
+    """Loads settings. Arguments that are not None override the environment and the defaults."""
     try:
-        settings = ServerSettings(**{key: value for key, value in given.items() if value is not None})
+        settings = ServerSettings(**{key: value for key, value in overrides.items() if value is not None})
     except ValidationError as error:
-        fault = error.errors()[0]
-        raise InvalidInput(".".join(map(str, fault["loc"])), fault["msg"]) from error
+        first_error = error.errors()[0]
+        raise InvalidInput(".".join(map(str, first_error["loc"])), first_error["msg"]) from error
     if settings.heartbeat_seconds * 2 > settings.lease_seconds:
-        raise InvalidInput("heartbeat_seconds", "has to be at most half of lease_seconds")
+        raise InvalidInput("heartbeat_seconds", "must be at most half of lease_seconds")
     _check_warehouse(settings)
     _check_clusters(settings)
     check_clients(settings.clients)
@@ -165,43 +173,49 @@ def load_settings(**given: Any) -> ServerSettings:
 def _check_warehouse(settings: ServerSettings) -> None:
     if settings.has_object_store and settings.allowed_locations:
         raise InvalidInput(
-            "allowed_locations", "are directories; tables in an object store lie in the warehouse"
+            "allowed_locations", "cannot be used with an object store; its tables are all in the warehouse"
         )
     if not settings.has_object_store and "://" in (settings.warehouse or ""):
-        raise InvalidInput("warehouse", f"{settings.warehouse} is neither a directory nor s3://bucket/prefix")
+        raise InvalidInput(
+            "warehouse", f"must be a directory or s3://bucket/prefix, not {settings.warehouse}"
+        )
     if settings.s3_vend != "none" and not settings.has_object_store:
-        raise InvalidInput("s3_vend", f"is {settings.s3_vend!r}, but the warehouse is not s3://bucket/prefix")
+        raise InvalidInput(
+            "s3_vend", f"is {settings.s3_vend!r}, which needs a warehouse at s3://bucket/prefix"
+        )
     if settings.s3_remote_signing and not settings.has_object_store:
-        raise InvalidInput("s3_remote_signing", "is on, but the warehouse is not s3://bucket/prefix")
+        raise InvalidInput("s3_remote_signing", "is on, which needs a warehouse at s3://bucket/prefix")
     if settings.s3_vend == "sts" and not settings.s3_role_arn:
-        raise InvalidInput("s3_role_arn", "is needed to vend credentials by sts")
+        raise InvalidInput("s3_role_arn", "is required when s3_vend is 'sts'")
     is_complete = settings.s3_client_access_key_id and settings.s3_client_secret_access_key
     if settings.s3_vend == "static" and not is_complete:
         raise InvalidInput(
-            "s3_client_access_key_id", "and s3_client_secret_access_key are needed to vend static credentials"
+            "s3_client_access_key_id", "and s3_client_secret_access_key are required when s3_vend is 'static'"
         )
 
 
 def _check_clusters(settings: ServerSettings) -> None:
     for name in settings.spark_clusters:
         if not name.strip():
-            raise InvalidInput("spark_clusters", "a cluster needs a name")
+            raise InvalidInput("spark_clusters", "contains a cluster without a name")
         if name == DEFAULT_CLUSTER:
-            raise InvalidInput("spark_clusters", f"{name!r} is the cluster of spark_master; use another name")
-    for name, given in settings.cluster_settings().items():
-        if not is_master(given.master):
-            raise InvalidInput(_field(name, "master"), f"{given.master!r} is not {MASTERS}")
+            raise InvalidInput(
+                "spark_clusters", f"{name!r} is reserved for the cluster of spark_master; use another name"
+            )
+    for name, configured in settings.cluster_settings().items():
+        if not is_master(configured.master):
+            raise InvalidInput(_field(name, "master"), f"{configured.master!r} is not {MASTERS}")
     settings.clusters().check(settings.cluster)
 
 
-def _slots(name: str, given: ClusterSettings) -> int:
-    slots = given.slots or slots_of(given.master)
+def _slots(name: str, configured: ClusterSettings) -> int:
+    slots = configured.slots or slots_of(configured.master)
     if slots is None:
-        problem = f"has to be given: {given.master} does not say how many tasks it runs at a time"
+        problem = f"is required: {configured.master} does not say how many tasks it runs at a time"
         raise InvalidInput(_field(name, "slots"), problem)
     return slots
 
 
 def _field(cluster: str, part: str) -> str:
-    """Where the part of a cluster's settings is given."""
+    """The name of a setting of a cluster, for error messages."""
     return f"spark_{part}" if cluster == DEFAULT_CLUSTER else f"spark_clusters.{cluster}.{part}"

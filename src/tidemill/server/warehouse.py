@@ -1,4 +1,4 @@
-"""The warehouse of the settings: a local directory or an object store."""
+"""Opens the warehouse of the settings: a local directory or an object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.storage.warehouse import Warehouse
 def open_warehouse(settings: ServerSettings) -> Warehouse:
     if not settings.has_object_store:
         return LocalTableFiles(Path(settings.warehouse_uri), settings.allowed_locations)
-    # Lance, Arrow and the Python workers of Spark find their way by the environment, as boto3 does.
+    # Lance, Arrow and the Python workers of Spark read their configuration from the environment, like boto3.
     os.environ.update(missing_variables(os.environ))
     environment = read_environment(os.environ)
     return S3TableFiles(
@@ -31,7 +31,7 @@ def open_warehouse(settings: ServerSettings) -> Warehouse:
 
 
 def open_signer(settings: ServerSettings) -> RequestSigner | None:
-    """None where requests are not signed for clients."""
+    """None if remote signing is off."""
     if not settings.s3_remote_signing:
         return None
     environment = read_environment(os.environ)

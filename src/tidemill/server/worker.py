@@ -1,4 +1,15 @@
-"""The worker process: one warm Spark session, one job at a time."""
+"""The worker process: one Spark session, one job at a time.
+
+The main thread claims and runs jobs. Between jobs it waits for the next poll, or until the server that
+started it writes to its standard input because a job was submitted. Two more threads run beside it: one
+records that the worker is alive, the other runs maintenance (auto-backfill, auto-refresh, purges, old
+checkpoints). A maintenance task that fails is logged and tried again when it is next due, so that it cannot
+stop the others.
+
+A process has one Spark session, so each cluster has its own workers. If the session dies, the worker releases
+its job and exits, and the server that started it starts another. If it kept running, it would fail every job
+it claims.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +59,8 @@ from tidemill.server.settings import ServerSettings
 from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 
-BEAT_SECONDS: Final = 2.0
-SWEEP_SECONDS: Final = 3600.0
+HEARTBEAT_SECONDS: Final = 2.0
+CHECKPOINT_CLEANUP_SECONDS: Final = 3600.0
 PURGE_SECONDS: Final = 60.0
 CHECKPOINT_AGE: Final = timedelta(days=7)
 
@@ -57,14 +68,14 @@ log = structlog.get_logger("tidemill.worker")
 
 
 class SparkDied(Exception):
-    """The cluster's session is gone; only a new process can have another."""
+    """The Spark session has ended; only a new process can open another."""
 
 
 def work(settings: ServerSettings) -> None:
-    """Runs jobs until told to stop by a signal or, if so set, by the end of standard input."""
+    """Runs jobs until a signal or, with `exit_with_stdin`, the end of standard input."""
     configure_logs(settings.log_level)
     target = settings.spark_target(settings.cluster)
-    # Spark takes its Python workers' interpreter from this variable alone; another would lack our code.
+    # Spark reads the interpreter of its Python workers only from this variable; others would lack our code.
     os.environ["PYSPARK_PYTHON"] = target.config.get("spark.pyspark.python", sys.executable)
     is_stopping, wakeup = Event(), Event()
     worker: JobWorker | None = None
@@ -73,7 +84,7 @@ def work(settings: ServerSettings) -> None:
         is_stopping.set()
         wakeup.set()
         if worker is None:
-            # Still starting: there is no job to give back, and Spark ends with this process.
+            # Still starting: there is no job to release, and Spark ends with this process.
             os._exit(0)
         worker.stop()
 
@@ -87,14 +98,14 @@ def work(settings: ServerSettings) -> None:
     cluster.warm_up()
     prepare_functions(cluster, settings.function_host())
     worker = build_worker(adapters, settings, cluster, owner)
-    Thread(target=_show_life, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
+    Thread(target=_send_heartbeats, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
     maintenance = (adapters, settings, wakeup, is_stopping)
     Thread(target=_run_maintenance, args=maintenance, name="maintenance", daemon=True).start()
     log.info("worker ready", owner=owner, cluster=settings.cluster, master=target.master)
     try:
         while not is_stopping.is_set():
             wakeup.clear()
-            if not _run_one(worker, cluster):
+            if not _run_next_job(worker, cluster):
                 wakeup.wait(settings.job_poll_seconds)
     finally:
         adapters.store.close()
@@ -129,12 +140,12 @@ def build_worker(
     )
 
 
-def _run_one(worker: JobWorker, cluster: SparkCluster) -> bool:
-    """Whether there was a job to do."""
+def _run_next_job(worker: JobWorker, cluster: SparkCluster) -> bool:
+    """Returns whether there was a job to run."""
     try:
         job = worker.claim()
     except Unavailable as error:
-        log.warning("the database does not answer", error=str(error))
+        log.warning("the database does not respond", error=str(error))
         return False
     if job is not None:
         _run(worker, cluster, job)
@@ -148,52 +159,52 @@ def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
     except Exception as error:
         if not cluster.is_alive():
             worker.release(job)
-            raise SparkDied(f"Spark went away during job {job.job_id}") from error
+            raise SparkDied(f"Spark died during job {job.job_id}") from error
         log.exception("job failed unexpectedly", job=job.job_id)
         name = type(error).__name__
         worker.fail(job, Failure(f"{name}: {error}", name, traceback.format_exc()))
     log.info("job ended", job=job.job_id)
 
 
-def _show_life(adapters: Adapters, owner: str, is_stopping: Event) -> None:
+def _send_heartbeats(adapters: Adapters, owner: str, is_stopping: Event) -> None:
     while True:
         try:
             with adapters.store.transaction() as tx:
                 tx.workers.beat(owner)
         except Unavailable as error:
-            log.warning("the database does not answer", error=str(error))
-        if is_stopping.wait(BEAT_SECONDS):
+            log.warning("the database does not respond", error=str(error))
+        if is_stopping.wait(HEARTBEAT_SECONDS):
             return
 
 
 @dataclass
 class MaintenanceTask:
-    """Something to be done again and again, so many seconds apart."""
+    """Periodic work of the worker."""
 
     name: str
-    seconds: float
-    do: Callable[[], object]
+    interval_seconds: float
+    action: Callable[[], object]
     due_at: float = 0
 
-    def attend(self) -> None:
+    def run_if_due(self) -> None:
         if monotonic() < self.due_at:
             return
         try:
-            self.do()
+            self.action()
         except (TidemillError, OSError) as error:
-            log.warning("maintenance task is waiting", task=self.name, error=str(error))
+            log.warning("maintenance task will be retried", task=self.name, error=str(error))
         except Exception:
-            # The other duties are not to blame, and this one may go well next time.
+            # The other tasks must still run, and this one may succeed next time.
             log.exception("maintenance task failed", task=self.name)
-        self.due_at = monotonic() + self.seconds
+        self.due_at = monotonic() + self.interval_seconds
 
 
 def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event, is_stopping: Event) -> None:
-    """What is due by itself: columns and views that follow, and checkpoints nobody has come back for."""
+    """Runs auto-backfill, auto-refresh, purges and the removal of old checkpoints when they are due."""
     tasks = _maintenance_tasks(adapters, settings, wakeup)
-    while not is_stopping.wait(max(min(duty.due_at for duty in tasks) - monotonic(), 0)):
-        for duty in tasks:
-            duty.attend()
+    while not is_stopping.wait(max(min(task.due_at for task in tasks) - monotonic(), 0)):
+        for task in tasks:
+            task.run_if_due()
 
 
 def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Event) -> list[MaintenanceTask]:
@@ -215,7 +226,7 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
         MaintenanceTask(
             "dropped tables", PURGE_SECONDS, build_purger(adapters.store, adapters.files).purge_waiting
         ),
-        MaintenanceTask("checkpoints", SWEEP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+        MaintenanceTask("checkpoints", CHECKPOINT_CLEANUP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
     ]
 
 

@@ -217,7 +217,7 @@ class SqlTableRepository:
         self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))
         self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
 
-    def forget_foreign(self, path: NamespacePath) -> None:
+    def remove_iceberg_names(self, path: NamespacePath) -> None:
         is_below = tables.c.namespace_id.in_(paths_under(self._connection, path))
         query = select(tables.c.table_id).where(is_below, ~IS_LANCE).order_by(tables.c.table_id)
         table_ids = self._connection.scalars(query.with_for_update()).all()

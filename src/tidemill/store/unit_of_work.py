@@ -84,7 +84,7 @@ class SqlTransaction:
         self.tables = SqlTableRepository(connection)
         self.versions = SqlVersionRepository(connection)
         self.functions = SqlFunctionRepository(connection)
-        self.notes = SqlTransactionProperties(connection)
+        self.transaction_properties = SqlTransactionProperties(connection)
         self.secrets = SqlSecretRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
         self.receipts = SqlReceiptRepository(connection)

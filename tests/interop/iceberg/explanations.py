@@ -23,7 +23,7 @@ class Difference:
 Reason: TypeAlias = Callable[[Difference], bool]
 
 OTHER_JSON: Final = re.compile(
-    r"has to be|it must be|is missing|has an empty part|Cannot parse (string|to a string|to a UUID)"
+    r": must be|it must be|is missing|has an empty part|Cannot parse (string|to a string|to a UUID)"
 )
 FORM: Final = re.compile(
     r"Tags do not support|must be greater than 0|^Cannot parse|^Invalid snapshot ref type"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.catalog.model.locations import lies_in_table_directory, settled_location
+from tidemill.catalog.model.locations import is_in_table_directory, normalized_location
 from tidemill.errors import InvalidInput
 
 
@@ -25,7 +25,7 @@ from tidemill.errors import InvalidInput
     ],
 )
 def test_a_place_has_one_spelling(raw: str, settled: str) -> None:
-    assert settled_location(raw, "/w") == settled
+    assert normalized_location(raw, "/w") == settled
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_a_place_has_one_spelling(raw: str, settled: str) -> None:
 )
 def test_what_is_no_place_is_refused(raw: str) -> None:
     with pytest.raises(InvalidInput, match=r"^location: "):
-        settled_location(raw, "/w")
+        normalized_location(raw, "/w")
 
 
 @pytest.mark.parametrize(
     ("location", "lies"), [("/w/a.lance", False), ("/w/a.lance/b", True), ("/w/a/b.lance/c/d", True)]
 )
 def test_a_directory_named_like_a_table_is_one(location: str, lies: bool) -> None:
-    assert lies_in_table_directory(location, "/w") is lies
+    assert is_in_table_directory(location, "/w") is lies

@@ -47,7 +47,7 @@ from tidemill.catalog.operations.rows import RowOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
 from tidemill.protocols.app import create_app
-from tidemill.protocols.http.call import Callers, local_caller
+from tidemill.protocols.http.call import CallerResolver, local_caller
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 
@@ -265,7 +265,7 @@ UNASKED: Any = None
 class Stand:
     """The application with everything a test may look into."""
 
-    def __init__(self, limits: Limits | None = None, callers: Callers = local_caller) -> None:
+    def __init__(self, limits: Limits | None = None, callers: CallerResolver = local_caller) -> None:
         self.namespaces = Namespaces()
         self.tables = Tables()
         self.rows = Rows(self.tables)

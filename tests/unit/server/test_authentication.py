@@ -218,11 +218,11 @@ def test_a_digest_does_for_a_secret() -> None:
 @pytest.mark.parametrize(
     ("client", "problem"),
     [
-        ({}, "clients.ada: needs either secret or secret_sha256"),
-        ({"secret": "s", "secret_sha256": DIGEST.hex()}, "clients.ada: needs either secret or secret_sha256"),
-        ({"secret": ""}, "clients.ada: secret has to be printable"),
-        ({"secret": "two words"}, "clients.ada: secret has to be printable"),
-        ({"secret_sha256": "abc"}, "clients.ada.secret_sha256: has to be the SHA-256"),
+        ({}, "clients.ada: give either secret or secret_sha256"),
+        ({"secret": "s", "secret_sha256": DIGEST.hex()}, "clients.ada: give either secret or secret_sha256"),
+        ({"secret": ""}, "clients.ada: secret must consist of printable"),
+        ({"secret": "two words"}, "clients.ada: secret must consist of printable"),
+        ({"secret_sha256": "abc"}, "clients.ada.secret_sha256: must be the SHA-256"),
         ({"secret": "s", "role": "x"}, "clients.ada.role: Extra inputs"),
         ({"secret": "s", "grants": {"team": ["raed"]}}, "clients.ada.grants.team.0: Input should be 'read'"),
         ({"secret": "s", "grants": {"team..raw": ["read"]}}, "every level needs a name"),
@@ -247,5 +247,5 @@ def test_a_refusal_of_settings_does_not_show_the_secret() -> None:
 
 
 def test_an_address_that_others_reach_needs_clients() -> None:
-    with pytest.raises(InvalidInput, match="not a loopback address; others need 'clients'"):
+    with pytest.raises(InvalidInput, match="not a loopback address, so 'clients' must be set"):
         serve(load_settings(host="0.0.0.0"))

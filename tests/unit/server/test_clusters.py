@@ -64,15 +64,15 @@ def test_masters_of_every_kind_are_accepted(master: str) -> None:
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"": GPU}, "spark_clusters: a cluster needs a name"),
-        ({" ": GPU}, "spark_clusters: a cluster needs a name"),
-        ({"default": GPU}, "spark_clusters: 'default' is the cluster of spark_master"),
+        ({"": GPU}, "spark_clusters: contains a cluster without a name"),
+        ({" ": GPU}, "spark_clusters: contains a cluster without a name"),
+        ({"default": GPU}, "spark_clusters: 'default' is reserved for the cluster of spark_master"),
         ({"gpu": {**GPU, "mastr": "x"}}, "spark_clusters.gpu.mastr"),
         ({"gpu": {"slots": 1}}, "spark_clusters.gpu.master"),
         ({"gpu": {**GPU, "slots": 0}}, "spark_clusters.gpu.slots"),
         ({"gpu": {**GPU, "master": "mesos://h"}}, "spark_clusters.gpu.master: 'mesos://h' is not local"),
         ({"gpu": {**GPU, "master": "spark://"}}, "spark_clusters.gpu.master: 'spark://' is not local"),
-        ({"gpu": {"master": "sc://h:15002"}}, "spark_clusters.gpu.slots: has to be given"),
+        ({"gpu": {"master": "sc://h:15002"}}, "spark_clusters.gpu.slots: is required"),
     ],
 )
 def test_nonsense_is_refused_with_its_field(given: dict[str, Any], field: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from tidemill.server.coalesced_writes import JoiningTransport
+from tidemill.server.coalesced_writes import CoalescingTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -26,11 +26,11 @@ class Written:
         self.is_closed = True
 
 
-def written(use: Callable[[JoiningTransport], None], turns: int = 0) -> Written:
+def written(use: Callable[[CoalescingTransport], None], turns: int = 0) -> Written:
     socket = Written()
 
     async def run() -> None:
-        use(JoiningTransport(cast(asyncio.Transport, socket)))
+        use(CoalescingTransport(cast(asyncio.Transport, socket)))
         for _ in range(turns):
             await asyncio.sleep(0)
 
@@ -39,7 +39,7 @@ def written(use: Callable[[JoiningTransport], None], turns: int = 0) -> Written:
 
 
 def test_a_head_waits_for_its_body() -> None:
-    def answer(transport: JoiningTransport) -> None:
+    def answer(transport: CoalescingTransport) -> None:
         transport.write(HEAD)
         transport.write(b"{}")
         transport.write(HEAD)
@@ -53,7 +53,7 @@ def test_a_head_without_a_body_goes_when_the_loop_turns() -> None:
 
 
 def test_closing_sends_what_was_held() -> None:
-    def answer(transport: JoiningTransport) -> None:
+    def answer(transport: CoalescingTransport) -> None:
         transport.write(HEAD)
         transport.close()
 
@@ -64,7 +64,7 @@ def test_closing_sends_what_was_held() -> None:
 def test_a_client_that_waits_to_go_on_is_told_at_once() -> None:
     go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-    def answer(transport: JoiningTransport) -> None:
+    def answer(transport: CoalescingTransport) -> None:
         transport.write(go_on)
         transport.write(HEAD)
         transport.write(b"{}")
@@ -73,7 +73,7 @@ def test_a_client_that_waits_to_go_on_is_told_at_once() -> None:
 
 
 def test_chunks_follow_each_other() -> None:
-    def answer(transport: JoiningTransport) -> None:
+    def answer(transport: CoalescingTransport) -> None:
         for piece in (HEAD, b"first", b"second"):
             transport.write(piece)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.server.serve import _as_environment, _listen, _listener, _workers
+from tidemill.server.serve import _as_environment, _listen, _open_listener, _worker_processes
 from tidemill.server.settings import ServerSettings, load_settings
 
 CLUSTERS = {"gpu": {"master": "spark://gpu:7077", "config": {"spark.executor.memory": "8g"}, "slots": 16}}
@@ -43,7 +43,7 @@ def test_a_child_has_the_defaults_when_nothing_was_said(monkeypatch: pytest.Monk
 
 
 def test_every_cluster_has_a_worker_of_its_own() -> None:
-    workers = _workers(load_settings(spark_clusters=CLUSTERS))
+    workers = _worker_processes(load_settings(spark_clusters=CLUSTERS))
     assert [worker.settings.cluster for worker in workers] == ["default", "gpu"]
 
 
@@ -52,7 +52,7 @@ def test_answers_on_a_kept_connection_are_not_held_back(*, is_handed_over: bool)
     """Nagle's algorithm would hold each of them until the client's delayed acknowledgement, after 40 ms."""
     listener = _listen("127.0.0.1", 0)
     if is_handed_over:
-        listener = _listener(load_settings(listener=listener.detach()))
+        listener = _open_listener(load_settings(listener=listener.detach()))
     assert asyncio.run(_sends_at_once(listener))
 
 

@@ -51,7 +51,7 @@ def test_job_files_go_where_the_object_store_is(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_other_stores_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="neither a directory nor s3://bucket/prefix"):
+    with pytest.raises(InvalidInput, match="must be a directory or s3://bucket/prefix"):
         load_settings(warehouse="gs://lake/tables")
 
 

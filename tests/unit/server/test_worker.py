@@ -9,11 +9,11 @@ from tidemill.server.worker import MaintenanceTask
 
 
 def failing(error: Exception, tries: list[int]) -> Callable[[], object]:
-    def do() -> object:
+    def action() -> object:
         tries.append(len(tries))
         raise error
 
-    return do
+    return action
 
 
 @pytest.mark.parametrize(
@@ -21,15 +21,15 @@ def failing(error: Exception, tries: list[int]) -> Callable[[], object]:
 )
 def test_a_duty_that_fails_is_attended_to_again(error: Exception) -> None:
     tries: list[int] = []
-    duty = MaintenanceTask("sweep", 0, failing(error, tries))
-    duty.attend()
-    duty.attend()
+    task = MaintenanceTask("sweep", 0, failing(error, tries))
+    task.run_if_due()
+    task.run_if_due()
     assert tries == [0, 1]
 
 
 def test_a_duty_is_left_alone_until_it_is_due() -> None:
     tries: list[int] = []
-    duty = MaintenanceTask("sweep", 3600, failing(OSError(), tries))
-    duty.attend()
-    duty.attend()
+    task = MaintenanceTask("sweep", 3600, failing(OSError(), tries))
+    task.run_if_due()
+    task.run_if_due()
     assert tries == [0]

@@ -1,1 +1,1 @@
-"""Values of the catalog: frozen, comparable, without behaviour that touches the outside."""
+"""Values of the catalog: frozen, comparable, without side effects."""

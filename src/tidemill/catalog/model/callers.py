@@ -1,4 +1,4 @@
-"""Who asks, and what they may ask for."""
+"""Callers and their permissions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Permission(StrEnum):
 
 
 class StorageAccess(Enum):
-    """What vended credentials are good for."""
+    """What vended credentials allow."""
 
     READ = "read"
     WRITE = "write"
@@ -40,4 +40,4 @@ REFRESH_CALLER: Final = Caller("auto-refresh")
 OWN_PRINCIPALS: Final = frozenset(
     caller.principal for caller in (LOCAL_CALLER, ANONYMOUS_CALLER, BACKFILL_CALLER, REFRESH_CALLER)
 )
-"""Those that stand for nobody outside; no client may have such a name."""
+"""Principals of the server itself. No client may have one of these names."""

@@ -1,4 +1,4 @@
-"""Changes to the rows of a table, and what became of them."""
+"""Changes to the rows of a table, and their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
-    """New values by field path, as SQL expressions over the old row; no predicate means every row."""
+    """New values by field path, as SQL expressions over the old row. Without a predicate: all rows."""
 
     values: Mapping[str, str]
     predicate: str | None = None
@@ -18,9 +18,9 @@ class RowUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RowMerge:
-    """What to do with rows that match on the key, with new ones, and with those that are not in the source.
+    """What to do with rows that match on the key, with new rows, and with rows missing in the source.
 
-    A condition narrows the update or the delete that it belongs to.
+    A condition restricts its update or delete.
     """
 
     on: tuple[str, ...]
@@ -35,7 +35,7 @@ class RowMerge:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """Rows changed, and the version that has the change."""
+    """The version with the change, and how many rows it changed."""
 
     version: int
     inserted: int = 0

@@ -1,4 +1,4 @@
-"""Environments: the packages and variables a function finds where it runs."""
+"""Environments: the pip packages and environment variables of a function at run time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages to install, in pip's notation, and variables to set; nothing means the worker's own."""
+    """Packages to install, in pip's notation, and variables to set. Empty: the environment of the worker."""
 
     packages: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Environment:
 
     @property
     def packages_digest(self) -> str:
-        """What an installation is known by: the same packages are installed once."""
+        """Identifies an installation, so the same packages are installed only once."""
         return hashlib.sha256(json.dumps(sorted(self.packages)).encode()).hexdigest()
 
 

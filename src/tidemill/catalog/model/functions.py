@@ -1,4 +1,4 @@
-"""Functions as catalog objects: code, signature and digest, and the envelope they travel in."""
+"""Functions as catalog objects: code, signature, digest, and their envelope."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ VALUE_FIELD: Final = "value"
 
 
 class FunctionKind(StrEnum):
-    """How a function is called: with one row's values, with Arrow arrays, with a batch, or to yield rows.
+    """How a function is called: with the values of a row, with Arrow arrays, with a batch, or to yield rows.
 
-    VALUES makes one value per row as well; which of the first three it is, only its code says.
+    VALUES also returns one value per row; only its code says which of the first three it is.
     """
 
     SCALAR = "scalar"
@@ -39,15 +39,15 @@ class FunctionKind(StrEnum):
 
     @property
     def makes_rows(self) -> bool:
-        """Whether its output are rows of their own, not one value for each row it is given."""
+        """Whether it yields rows of its own instead of one value per input row."""
         return self in {FunctionKind.CHUNKER, FunctionKind.TABLE}
 
 
 class FunctionEncoding(StrEnum):
-    """What a function's payload is.
+    """The form of a function's payload.
 
-    TIDEMILL: a cloudpickle of the callable. GENEVA: the JSON a Geneva client sends, with a pickle of its own
-    classes inside. SOURCE: Python text that defines `entrypoint`. SQL: an expression over the row.
+    TIDEMILL: a cloudpickle of the callable. GENEVA: the JSON that a Geneva client sends, with a pickle of its
+    own classes inside. SOURCE: Python text that defines `entrypoint`. SQL: an expression over the row.
     """
 
     TIDEMILL = "tidemill"
@@ -58,12 +58,12 @@ class FunctionEncoding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One version of a function. `output` has one field named `value`, or the columns of the rows it makes.
+    """One version of a function. `output` has one field named `value`, or the columns of the rows it yields.
 
-    Without `parameters` a function takes the columns it is bound to, whichever these are. `arguments` are
-    what the class of a SOURCE function is created with. `declared` is what its client said about it beyond
-    that, in the client's own words. A call may take `timeout_seconds`, if that is set. `blob_parameters` are
-    given as files to read from, not as bytes.
+    Without `parameters` a function takes whatever columns it is bound to. `arguments` are passed to the class
+    of a SOURCE function when it is created. `declared` holds further information from the client, in the
+    client's own format. `timeout_seconds`, if set, limits each call. `blob_parameters` are passed as files to
+    read from, not as bytes.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFunction:
-    """A function as the catalog holds it: the versions of a name count from 1."""
+    """A function in the catalog. Versions of a name count from 1."""
 
     function: Function
     version: int
@@ -99,7 +99,7 @@ class RegisteredFunction:
 
 
 def geneva_function(name: str, kind: FunctionKind, envelope: bytes, output: pa.Schema) -> Function:
-    """A function from the JSON a Geneva client sends: VALUES, CHUNKER or TABLE."""
+    """A function from the JSON that a Geneva client sends: VALUES, CHUNKER or TABLE."""
     return _with_digest(
         Function(
             name=name,
@@ -127,7 +127,7 @@ def source_function(
     kind: FunctionKind = FunctionKind.SCALAR,
     declared: Mapping[str, Any] | None = None,
 ) -> Function:
-    """A function of one row's values (or of arrays), or a class of such, as Python text that defines it."""
+    """A function of row values or arrays, or a class with such a function, given as Python source."""
     return _with_digest(
         Function(
             name=name,
@@ -164,12 +164,12 @@ def sql_function(expression: str, value_type: pa.DataType) -> Function:
 
 
 def value_output(value_type: pa.DataType) -> pa.Schema:
-    """The output of a function that makes one value of this type per row."""
+    """The output of a function that returns one value of this type per row."""
     return pa.schema([pa.field(VALUE_FIELD, value_type)])
 
 
 def encode_envelope(function: Function) -> bytes:
-    """The form a function has on the wire and at rest."""
+    """The form of a function on the wire and in the database."""
     body: dict[str, Any] = {
         "format": ENVELOPE_FORMAT,
         "name": function.name,
@@ -196,7 +196,7 @@ def encode_envelope(function: Function) -> bytes:
 
 
 def decode_envelope(raw: bytes, field: str) -> Function:
-    """Reads an envelope; the payload stays unopened, because opening it would run it."""
+    """Reads an envelope. It never unpickles the payload: that would run code."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -205,13 +205,15 @@ def decode_envelope(raw: bytes, field: str) -> Function:
         raise InvalidInput(field, f"is not a {ENVELOPE_FORMAT} envelope")
     digest = _text(body, "digest", field)
     if not DIGEST_PATTERN.fullmatch(digest):
-        raise InvalidInput(f"{field}.digest", "has to be 'sha256:' and 64 hexadecimal digits")
+        raise InvalidInput(f"{field}.digest", "must be 'sha256:' and 64 hexadecimal digits")
     kind = _text(body, "kind", field)
     if kind not in set(FunctionKind):
-        raise InvalidInput(f"{field}.kind", f"{kind!r} is none of {', '.join(FunctionKind)}")
+        raise InvalidInput(f"{field}.kind", f"must be one of {', '.join(FunctionKind)}, not {kind!r}")
     encoding = body.get("encoding", FunctionEncoding.TIDEMILL.value)
     if encoding not in set(FunctionEncoding):
-        raise InvalidInput(f"{field}.encoding", f"{encoding!r:.60} is none of {', '.join(FunctionEncoding)}")
+        raise InvalidInput(
+            f"{field}.encoding", f"must be one of {', '.join(FunctionEncoding)}, not {encoding!r:.60}"
+        )
     source = body.get("source")
     return Function(
         name=_text(body, "name", field),
@@ -251,14 +253,14 @@ def decode_schema(text: str, field: str) -> pa.Schema:
 def _output(body: Mapping[str, Any], kind: FunctionKind, field: str) -> pa.Schema:
     schema = decode_schema(_text(body, "output", field), f"{field}.output")
     if not kind.makes_rows and schema.names != [VALUE_FIELD]:
-        raise InvalidInput(f"{field}.output", f"has to have one field named '{VALUE_FIELD}'")
+        raise InvalidInput(f"{field}.output", f"must have one field named '{VALUE_FIELD}'")
     if kind.makes_rows and not schema.names:
-        raise InvalidInput(f"{field}.output", f"has to name the columns the {kind} yields")
+        raise InvalidInput(f"{field}.output", f"must name the columns the {kind} yields")
     return schema
 
 
 def _python(body: Mapping[str, Any], encoding: FunctionEncoding, field: str) -> str:
-    """Geneva's clients do not say their Python, and an expression has none."""
+    """Geneva's clients do not send their Python version, and an SQL expression has none."""
     if encoding in {FunctionEncoding.GENEVA, FunctionEncoding.SQL}:
         return ""
     return _text(body, "python", field)
@@ -270,24 +272,24 @@ def _timeout(body: Mapping[str, Any], field: str) -> float | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:
-        raise InvalidInput(f"{field}.timeout", "has to be a number of seconds greater than 0")
+        raise InvalidInput(f"{field}.timeout", "must be a number of seconds greater than 0")
     return float(value)
 
 
 def _texts(body: Mapping[str, Any], key: str, field: str) -> tuple[str, ...]:
     values = body.get(key)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InvalidInput(f"{field}.{key}", "has to be a list of strings")
+        raise InvalidInput(f"{field}.{key}", "must be a list of strings")
     return tuple(values)
 
 
 def _with_digest(function: Function) -> Function:
-    """The digest of everything that says what the function computes, its name included."""
+    """Sets the digest, which covers the name and everything that determines the result."""
     return replace(function, digest=f"sha256:{hashlib.sha256(encode_envelope(function)).hexdigest()}")
 
 
 def _text(body: Mapping[str, Any], key: str, field: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
-        raise InvalidInput(f"{field}.{key}", "is missing; it has to be a non-empty string")
+        raise InvalidInput(f"{field}.{key}", "is missing; it must be a non-empty string")
     return value

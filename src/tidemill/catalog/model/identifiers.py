@@ -1,4 +1,4 @@
-"""Names of things in the catalog, as values."""
+"""Identifiers of namespaces, tables and views."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tidemill.errors import InvalidInput
 
 MAX_LEVELS: Final = 16
 MAX_NAME_BYTES: Final = 255
-# Every URL library rewrites these two away, so an object with such a name could never be reached.
+# URL libraries remove these two from paths, so clients could never address such a name.
 UNREACHABLE_NAMES: Final = frozenset({".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePath:
-    """Where a namespace is: its name and the names above it; empty means the root."""
+    """The names from the root down to the namespace. Empty for the root."""
 
     levels: tuple[str, ...] = ()
 
@@ -38,13 +38,13 @@ class NamespacePath:
         return NamespacePath((*self.levels, name))
 
 
-# Where Geneva's clients keep tables of their own.
+# Geneva's clients keep their own tables here.
 SYSTEM_NAMESPACE: Final = NamespacePath(("__system",))
 
 
 @dataclass(frozen=True, slots=True)
 class TableIdent:
-    """Where a table or view is: the namespace that holds it and its name there."""
+    """The namespace of a table or view, and its name in it."""
 
     namespace: NamespacePath
     name: str
@@ -58,18 +58,18 @@ class TableIdent:
 
 
 def namespace_path(levels: tuple[str, ...], field: str = "id") -> NamespacePath:
-    """The path of those levels, each checked."""
+    """Checks each level and returns the path."""
     if len(levels) > MAX_LEVELS:
-        raise InvalidInput(field, f"has {len(levels)} levels, at most {MAX_LEVELS} are allowed")
+        raise InvalidInput(field, f"has {len(levels)} levels; at most {MAX_LEVELS} are allowed")
     for level in levels:
         check_name(level, field)
     return NamespacePath(levels)
 
 
 def table_ident(levels: tuple[str, ...], field: str = "id") -> TableIdent:
-    """The table at those levels, the last being its name, each checked."""
+    """Checks each level and returns the identifier. The last level is the name."""
     if not levels:
-        raise InvalidInput(field, "names the root namespace where a table is needed")
+        raise InvalidInput(field, "is the root namespace; name a table")
     path = namespace_path(levels, field)
     return TableIdent(path.parent, path.name)
 
@@ -78,10 +78,10 @@ def check_name(name: str, field: str) -> None:
     if not name:
         raise InvalidInput(field, "has an empty part; every level needs a name")
     if any("\ud800" <= character <= "\udfff" for character in name):
-        raise InvalidInput(field, "has half of a character (a lone surrogate)")
+        raise InvalidInput(field, "contains a lone surrogate, which is not valid Unicode")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidInput(field, f"has a part longer than {MAX_NAME_BYTES} bytes")
     if name in UNREACHABLE_NAMES or any(ord(character) < 0x20 for character in name):
         raise InvalidInput(
-            field, f"{name!r} is not a usable name: '.', '..' and control characters are refused"
+            field, f"{name!r} is not a valid name: '.', '..' and control characters are not allowed"
         )

@@ -1,4 +1,4 @@
-"""Indexes: what can be built, and what a table has."""
+"""Index types and parameters, and the indexes of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidemill.errors import InvalidInput
 
-FINISHED: Final = "SUCCEEDED"
+SUCCEEDED: Final = "SUCCEEDED"
 PENDING: Final = "PENDING"
 
 
@@ -36,7 +36,7 @@ class IndexType(StrEnum):
         return self.value.startswith("IVF_")
 
 
-OTHER_NAMES: Final[Mapping[str, IndexType]] = {
+ALIASES: Final[Mapping[str, IndexType]] = {
     "VECTOR": IndexType.IVF_PQ,
     "SCALAR": IndexType.BTREE,
     "INVERTED": IndexType.FTS,
@@ -59,7 +59,7 @@ TEXT_PARAMETERS: Final = frozenset(
         "stem",
         "remove_stop_words",
         "ascii_folding",
-        # lancedb's clients have these on top of the specification's.
+        # These are in lancedb's clients, but not in the specification.
         "block_size",
         "custom_stop_words",
         "index_operators",
@@ -83,7 +83,7 @@ QUANTIZER_PARAMETERS: Final[Mapping[IndexType, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
-    """An index to build. `parameters` are those given, by the specification's names."""
+    """An index to build. `parameters` are those the client sent, with the names of the specification."""
 
     name: str
     column: str
@@ -94,13 +94,13 @@ class IndexDefinition:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """An index of a table at one version; one that is being built has no figures yet."""
+    """An index of a table at one version. While it is being built, the counts are None."""
 
     name: str
     uuid: str
     columns: tuple[str, ...]
     index_type: str
-    status: str = FINISHED
+    status: str = SUCCEEDED
     type_url: str | None = None
     indexed_rows: int | None = None
     unindexed_rows: int | None = None
@@ -121,14 +121,14 @@ class IndexStatistics:
 
 
 def index_type_of(name: str, field: str) -> IndexType:
-    """By its name in any case, or by another name that clients have for it."""
-    wanted = name.upper()
-    if wanted in OTHER_NAMES:
-        return OTHER_NAMES[wanted]
+    """Reads the name of an index type, or one of the aliases that clients use, in any case."""
+    upper_name = name.upper()
+    if upper_name in ALIASES:
+        return ALIASES[upper_name]
     try:
-        return IndexType(wanted)
+        return IndexType(upper_name)
     except ValueError as error:
-        raise InvalidInput(field, f"{name!r:.60} is none of {', '.join(IndexType)}") from error
+        raise InvalidInput(field, f"must be one of {', '.join(IndexType)}, not {name!r:.60}") from error
 
 
 def known_parameters(index_type: IndexType) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Namespaces and the choices a caller has when making or dropping one."""
+"""Namespaces, and the options for creating and dropping them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.catalog.model.identifiers import NamespacePath
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A named place for tables, views and further namespaces."""
+    """A named container of tables, views and further namespaces."""
 
     namespace_id: UUID
     path: NamespacePath
@@ -20,7 +20,7 @@ class Namespace:
 
 
 class CreateMode(Enum):
-    """What to do when the name is taken."""
+    """What to do if the name is taken."""
 
     CREATE = "Create"
     EXIST_OK = "ExistOk"
@@ -28,14 +28,14 @@ class CreateMode(Enum):
 
 
 class DropMode(Enum):
-    """What to do when there is nothing to drop."""
+    """What to do if the namespace does not exist."""
 
     FAIL = "Fail"
     SKIP = "Skip"
 
 
 class DropBehavior(Enum):
-    """What to do with content."""
+    """What to do if the namespace is not empty."""
 
     RESTRICT = "Restrict"
     CASCADE = "Cascade"
@@ -43,7 +43,7 @@ class DropBehavior(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PropertyChanges:
-    """Which properties a change has set, which it has removed, and which were not there to be removed."""
+    """The properties that were set, those that were removed, and those to remove that did not exist."""
 
     updated: tuple[str, ...]
     removed: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What is asked of the rows of a table: filters, nearest neighbours, full text, an order."""
+"""Queries on the rows of a table: filters, nearest neighbours, full-text search, order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 
 @dataclass(frozen=True, slots=True)
 class TextSearch:
-    """Words to look for in these columns; in all that have a full-text index when none is named."""
+    """Words to search for in these columns. Without columns: in all that have a full-text index."""
 
     text: str
     columns: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class TextSearch:
 
 @dataclass(frozen=True, slots=True)
 class TextMatch:
-    """`fuzziness` None lets the length of each word decide."""
+    """With `fuzziness` None, the length of each word determines it."""
 
     terms: str
     column: str | None = None
@@ -41,14 +41,14 @@ class TextPhrase:
 
 @dataclass(frozen=True, slots=True)
 class TextMultiMatch:
-    """The best of several matches counts."""
+    """Several matches, of which the best one counts."""
 
     matches: tuple[TextMatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TextBoost:
-    """What `negative` finds too is ranked lower."""
+    """Ranks rows that also match `negative` lower."""
 
     positive: TextQuery
     negative: TextQuery
@@ -67,9 +67,9 @@ TextQuery: TypeAlias = TextMatch | TextPhrase | TextMultiMatch | TextBoost | Tex
 
 @dataclass(frozen=True, slots=True)
 class VectorSearch:
-    """Nearest neighbours of each of the vectors; None leaves a choice to Lance.
+    """Nearest neighbours of each of the vectors. None means Lance's default.
 
-    `candidates` is how many an HNSW index looks at.
+    `candidates` is the number of candidates an HNSW index considers.
     """
 
     vectors: tuple[tuple[float, ...], ...]
@@ -94,7 +94,7 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """A read of rows; `limit` counts per vector when several are searched for."""
+    """A query on rows. With several vectors, `limit` applies to each vector."""
 
     limit: int | None = None
     offset: int | None = None
@@ -112,7 +112,7 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Rows of one version, to be read once; what goes wrong in reading is raised there."""
+    """Rows of one version. `batches` can be read once, and raises errors while it is read."""
 
     version: int
     schema: pa.Schema

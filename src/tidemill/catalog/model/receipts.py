@@ -1,4 +1,4 @@
-"""Receipts: what became of a request that carried a key, so that it is carried out once."""
+"""Receipts: stored responses to requests with an idempotency key, so that a retry has no further effect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """`outcome` is the answer in the words of the protocol that gave it; the key is bound to the rest.
+    """`outcome` is the response, encoded by its protocol. A key is valid only for the same request.
 
-    Credentials are never part of an outcome.
+    An outcome never contains credentials.
     """
 
     key: str
@@ -20,6 +20,6 @@ class Receipt:
     outcome: bytes
 
     def is_for(self, other: Receipt) -> bool:
-        """Whether both are of the same request."""
-        mine = (self.key, self.principal, self.operation, self.resource, self.body_digest)
-        return mine == (other.key, other.principal, other.operation, other.resource, other.body_digest)
+        """Whether both belong to the same request."""
+        request_key = (self.key, self.principal, self.operation, self.resource, self.body_digest)
+        return request_key == (other.key, other.principal, other.operation, other.resource, other.body_digest)

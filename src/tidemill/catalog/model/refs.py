@@ -1,4 +1,4 @@
-"""Names for points in a table's history: tags stand still, branches grow."""
+"""Tags and branches of a table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 
 MAX_REF_LENGTH: Final = 200
-# Lance takes letters of any script here and then cannot list them any more.
+# Lance accepts letters of any script here, but then cannot list the references.
 REF_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-REF_FORM: Final = "it has to be made of ASCII letters, digits, '.', '_' and '-', and not to begin with '.'"
+REF_FORM: Final = "it must consist of ASCII letters, digits, '.', '_' and '-', and must not start with '.'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of versions that began as a version of another one."""
+    """A line of versions that starts at a version of another branch."""
 
     name: str
     parent_branch: str
@@ -41,12 +41,12 @@ class Branch:
 
 def check_tag_name(name: str) -> None:
     if not _is_usable(name):
-        raise InvalidInput("tag", f"{name!r:.80} is not a usable name: {REF_FORM}")
+        raise InvalidInput("tag", f"{name!r:.80} is not a valid name: {REF_FORM}")
 
 
 def check_branch_name(name: str, field: str = "branch") -> None:
     if len(name) > MAX_REF_LENGTH or not all(map(_is_usable, name.split("/"))):
-        raise InvalidInput(field, f"{name!r:.80} is not a usable name: between slashes {REF_FORM}")
+        raise InvalidInput(field, f"{name!r:.80} is not a valid name: between slashes {REF_FORM}")
 
 
 def _is_usable(part: str) -> bool:

@@ -1,4 +1,4 @@
-"""Changes of a table's columns, as callers ask for them."""
+"""Changes to the columns of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A column that an expression fills once, for the rows there are."""
+    """A column that is filled once from an expression, for the existing rows."""
 
     name: str
     expression: str
@@ -18,7 +18,7 @@ class NewColumn:
 
 @dataclass(frozen=True)
 class ColumnAlteration:
-    """What changes about the field at `path`; None leaves it as it is."""
+    """Changes to the field at `path`. None means no change."""
 
     path: str
     rename: str | None = None
@@ -32,7 +32,7 @@ class ColumnAlteration:
 
 @dataclass(frozen=True, slots=True)
 class FieldMetadataUpdate:
-    """Metadata to put on the field at `path`; a None value takes the key away."""
+    """Metadata to set on the field at `path`. A None value removes the key."""
 
     path: str
     metadata: Mapping[str, str | None]
@@ -41,7 +41,7 @@ class FieldMetadataUpdate:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedFields:
-    """The version that was made, and the whole metadata of each updated field by its canonical path."""
+    """The new version, and the complete metadata of each updated field by canonical path."""
 
     version: int
     fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

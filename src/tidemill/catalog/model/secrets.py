@@ -1,4 +1,4 @@
-"""Secrets: named values that are kept for functions and shown to nobody."""
+"""Secrets: named values, stored for functions and never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_SECRET_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What is told about a secret; its value is not part of it."""
+    """The visible part of a secret: everything but its value."""
 
     ident: TableIdent
     created_at: datetime
@@ -22,7 +22,7 @@ class Secret:
 
 
 def checked_value(value: str) -> bytes:
-    """What is wrong with a value is said without showing it."""
+    """Checks a value. Error messages do not show it."""
     raw = value.encode(errors="replace")
     if not raw:
         raise InvalidInput("value", "is empty; a secret needs a value")

@@ -1,4 +1,4 @@
-"""Names of columns in SQL expressions, found without understanding the expressions."""
+"""Finds and replaces column names in SQL expressions by their tokens, without parsing them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 
 from tidemill.errors import InvalidInput
 
-VALUES: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
-# Words that hold an expression together; a column of such a name has to stand in backticks.
-STRUCTURE: Final = frozenset(
+LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
+# Keywords of expressions; a column with such a name must be quoted in backticks.
+KEYWORDS: Final = frozenset(
     {
         TokenType.AND,
         TokenType.OR,
@@ -32,11 +32,11 @@ STRUCTURE: Final = frozenset(
         TokenType.ALIAS,
     }
 )
-BEFORE_NO_NAME: Final = frozenset({TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS})
+BEFORE_NON_NAMES: Final = frozenset({TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS})
 
 
 class LanceTokenizer(Tokenizer):
-    """Cuts expressions where Lance does: names stand in backticks, text in either of the other quotes."""
+    """Splits expressions as Lance does: names in backticks, strings in single or double quotes."""
 
     IDENTIFIERS = ["`"]  # noqa: RUF012 (the form sqlglot reads)
     QUOTES = ["'", '"']  # noqa: RUF012
@@ -48,12 +48,12 @@ def quoted_name(name: str) -> str:
 
 
 def with_names_replaced(text: str, replacement: Callable[[str], str | None], field: str) -> str:
-    """The expression with every name that has a replacement replaced; fields inside a column are no names."""
+    """Replaces every name for which `replacement` returns text. Fields inside a column are left alone."""
     try:
         tokens = LanceTokenizer().tokenize(text)
     except TokenError as error:
-        raise InvalidInput(field, f"is not a SQL expression ({error})"[:200]) from error
-    _check_closed(tokens, field)
+        raise InvalidInput(field, f"is not an SQL expression ({error})"[:200]) from error
+    _check_balanced(tokens, field)
     pieces: list[str] = []
     position = 0
     for index, token in enumerate(tokens):
@@ -65,24 +65,24 @@ def with_names_replaced(text: str, replacement: Callable[[str], str | None], fie
 
 
 def _is_name(tokens: list[Token], index: int) -> bool:
-    """Most words may be names, unless they call a function, are a type, or follow a dot."""
+    """A word is a name unless it calls a function, is a type, or follows a dot."""
     token = tokens[index]
-    if token.token_type in VALUES or (index and tokens[index - 1].token_type in BEFORE_NO_NAME):
+    if token.token_type in LITERALS or (index and tokens[index - 1].token_type in BEFORE_NON_NAMES):
         return False
     if token.token_type is TokenType.IDENTIFIER:
         return True
     is_called = index + 1 < len(tokens) and tokens[index + 1].token_type is TokenType.L_PAREN
-    if is_called or token.token_type in STRUCTURE:
+    if is_called or token.token_type in KEYWORDS:
         return False
     return token.text[:1].isalpha() or token.text.startswith("_")
 
 
-def _check_closed(tokens: list[Token], field: str) -> None:
-    """An expression that is put between parentheses must not get out of them."""
+def _check_balanced(tokens: list[Token], field: str) -> None:
+    """Checks parentheses: an expression that we put in parentheses must not close them."""
     depth = 0
     for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth < 0:
             break
     if depth:
-        raise InvalidInput(field, "has a parenthesis without its partner")
+        raise InvalidInput(field, "has unbalanced parentheses")

@@ -1,4 +1,4 @@
-"""How deeply SQL may be nested that sqlglot reads."""
+"""Limits the nesting of SQL, because sqlglot parses recursively."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sqlglot.errors import TokenError
 
 from tidemill.errors import InvalidInput
 
-# sqlglot recurses in Python, by up to 28 calls for each level of brackets, and Python allows 1,000.
+# sqlglot makes up to 28 nested calls for each level of brackets; Python allows 1,000.
 MAX_NESTING: Final = 25
-# Brackets in quotes are text.
+# Brackets in quotes do not count.
 QUOTED_OR_BRACKET: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|([(\[{])|([)\]}])""")
 
 
 @contextmanager
 def bounded_nesting(text: str, field: str) -> Iterator[None]:
-    """For all work on a text that sqlglot does; raises InvalidInput when it is nested too deeply.
+    """Wraps all work of sqlglot on a text; raises InvalidInput if it is nested too deeply.
 
-    Brackets are counted before. What else makes a tree deep, such as a chain of operators, shows only during
-    the work: its RecursionError is translated.
+    Counts the brackets first. Other causes of deep trees, such as long chains of operators, show up only
+    while sqlglot works, as a RecursionError, which is translated.
     """
     if _nesting(text) > MAX_NESTING:
         raise InvalidInput(
@@ -31,7 +31,7 @@ def bounded_nesting(text: str, field: str) -> Iterator[None]:
     try:
         yield
     except (RecursionError, TokenError) as error:
-        # The tokenizer wraps any error; those in the text itself were found when it was parsed.
+        # The tokenizer wraps every error in TokenError; syntax errors were found earlier, by the parser.
         raise InvalidInput(
             field, "is nested too deeply; use fewer brackets and shorter chains of operators"
         ) from error
@@ -39,7 +39,7 @@ def bounded_nesting(text: str, field: str) -> Iterator[None]:
 
 def _nesting(text: str) -> int:
     depth = deepest = 0
-    for found in QUOTED_OR_BRACKET.finditer(text):
-        depth += bool(found[1]) - bool(found[2])
+    for matched in QUOTED_OR_BRACKET.finditer(text):
+        depth += bool(matched[1]) - bool(matched[2])
         deepest = max(deepest, depth)
     return deepest

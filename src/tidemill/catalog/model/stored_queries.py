@@ -1,4 +1,4 @@
-"""Names that stand for a query: nothing is stored but its text, and its source is read on every read."""
+"""Stored queries: a SELECT statement under a name, evaluated on every read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidemill.catalog.model.tables import Table
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A query under a name, which it has from `table`.
+    """A stored query; `table` holds its name.
 
-    `statement` is what the client sent; `columns` are expressions over the source by the names they get;
-    `output` are the columns as they were when the query was stored.
+    `statement` is the text that the client sent. `columns` maps output names to expressions over the source.
+    `output` is the schema at the time the query was stored.
     """
 
     table: Table

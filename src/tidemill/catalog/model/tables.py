@@ -1,4 +1,4 @@
-"""Tables, their versions, and what is asked of their data."""
+"""Tables, their versions, and results of operations on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAIN_BRANCH: Final = "main"
 
 
 class TableKind(Enum):
-    """What stands behind a name: a table, a materialized view, or a query that is run on every read."""
+    """A table, a materialized view, or a stored query."""
 
     TABLE = "table"
     VIEW = "view"
@@ -27,7 +27,7 @@ class TableKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Lance table as one of its branches shows it; it has data once it has a version."""
+    """A Lance table on one of its branches. It has data once it has a version."""
 
     table_id: UUID
     ident: TableIdent
@@ -41,13 +41,13 @@ class Table:
 
     @property
     def data_location(self) -> str:
-        """Where this branch is read and written: to Lance a branch is a table of its own inside the table."""
+        """Location of this branch: to Lance a branch is a table of its own inside the table."""
         return self.location if self.branch == MAIN_BRANCH else f"{self.location}/tree/{self.branch}"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """A version somebody wants to commit: where its staged manifest is."""
+    """A version to commit, with the path of its staged manifest."""
 
     version: int
     manifest_path: str
@@ -59,10 +59,11 @@ class VersionEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """The row of a version. It reserves the number; the manifest at `manifest_path` decides who has it.
+    """The row of a version. It reserves the number; the manifest at `manifest_path` decides whose it is.
 
-    `staged_path` and `digest` (SHA-256) say which manifest is meant, `deferred` what is still to be recorded
-    once it is in place. A version that was found in storage has its final path in both places and no digest.
+    `staged_path` and `digest` (SHA-256) identify the manifest of the row. `deferred` holds the writes to
+    apply once the manifest is published. A version that was found in storage has the final path in both
+    fields and no digest.
     """
 
     table_id: UUID
@@ -79,13 +80,13 @@ class TableVersion:
 
     @property
     def was_found(self) -> bool:
-        """Whether the catalog learned of it by looking into storage."""
+        """Whether the catalog found it in storage, instead of committing it."""
         return self.staged_path == self.manifest_path
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of a sorted listing: what comes after `after`, at most `limit` of it."""
+    """A page of a sorted listing: at most `limit` entries after `after`."""
 
     after: str | None = None
     limit: int | None = None
@@ -99,7 +100,7 @@ class Declared(Enum):
 
 
 class RegisterMode(Enum):
-    """What to do when the name of a table to register is taken."""
+    """What to do if the name of the table to register is taken."""
 
     CREATE = "Create"
     OVERWRITE = "Overwrite"
@@ -107,7 +108,7 @@ class RegisterMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TablePoint:
-    """Which state of a table is meant: a tag, or a version of a branch; neither is the latest of main."""
+    """A state of a table: a tag, or a version of a branch. By default the latest version of main."""
 
     version: int | None = None
     tag: str | None = None
@@ -115,7 +116,7 @@ class TablePoint:
 
     def __post_init__(self) -> None:
         if self.tag is not None and not (self.version is None and self.branch is None):
-            raise InvalidInput("tag", "excludes version and branch; give one of them")
+            raise InvalidInput("tag", "cannot be combined with version or branch")
 
 
 class InsertMode(Enum):
@@ -125,7 +126,7 @@ class InsertMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write of rows did."""
+    """The result of writing rows."""
 
     version: int
     rows: int
@@ -133,7 +134,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """What the manifest of a version alone tells."""
+    """Counts that can be read from the manifest of a version alone."""
 
     deleted_rows: int
     fragments: int
@@ -141,7 +142,7 @@ class TableSummary:
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """Figures of one version of a table; `fragment_rows` are the rows written to each fragment, sorted."""
+    """Statistics of one version. `fragment_rows` are the numbers of rows written to each fragment, sorted."""
 
     rows: int
     bytes_on_disk: int
@@ -151,7 +152,7 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table with what its data says at one version; no version means that it has no data."""
+    """A table with its schema at one version. Without a version the table has no data."""
 
     table: Table
     version: TableVersion | None

@@ -1,4 +1,4 @@
-"""Transactions: commits that are done and jobs that will commit, with what callers noted on them."""
+"""Transactions of the Lance protocol: commits and running jobs, with properties set by callers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TransactionStatus(Enum):
 
 
 class SetMode(Enum):
-    """What to do when the key is there already."""
+    """What to do if the key exists."""
 
     OVERWRITE = "Overwrite"
     FAIL = "Fail"
@@ -27,7 +27,7 @@ class SetMode(Enum):
 
 
 class UnsetMode(Enum):
-    """What to do when the key is not there."""
+    """What to do if the key does not exist."""
 
     SKIP = "Skip"
     FAIL = "Fail"
@@ -35,7 +35,7 @@ class UnsetMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`key` is its name for good, whatever the table is called; `properties` are what it says of itself."""
+    """`key` identifies it even if the table is renamed. `properties` are set by the server."""
 
     key: str
     table: TableIdent

@@ -1,5 +1,5 @@
-"""What callers can do with the catalog, one module per resource.
+"""Operations of the catalog, one module per resource.
 
-Every public method takes the caller first, checks the permission it needs, and leaves either all of its
-effects or none.
+Every public method takes the caller first, checks the permission it needs, and has either all of its effects
+or none.
 """

@@ -1,4 +1,11 @@
-"""Several changes of tables and versions as one: all of them happen, or none."""
+"""Batch requests: several changes to tables and versions that commit together or not at all.
+
+A batch runs in three steps. *Prepare* reads staged manifests and tags from storage, so that the transaction
+is short. *Reserve* is one database transaction over all operations. *Publish* gives each staged manifest its
+final name. Publishing happens outside the transaction, so a writer by location may take one of the names in
+between. Then the versions of the batch are withdrawn and the tables it declared are removed: otherwise a
+client would get a conflict for a batch of which a part has happened.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersi
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.manifests import StagedManifest
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
@@ -21,7 +28,7 @@ from tidemill.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `start` on, up to and without `end`; no end means all that follow."""
+    """Versions from `start` up to, but not including, `end`. None means no upper bound."""
 
     start: int
     end: int | None
@@ -58,7 +65,7 @@ class DeregisterTable:
 
 BatchOperation: TypeAlias = DeclareTable | CreateVersion | DeleteVersions | DeregisterTable
 BatchResult: TypeAlias = Table | TableVersion | int
-"""The table that was declared or deregistered, the version made, or how many versions were deleted."""
+"""The declared or deregistered table, the created version, or the number of deleted versions."""
 
 PERMISSIONS: Mapping[type[BatchOperation], Permission] = {
     DeclareTable: Permission.WRITE,
@@ -69,12 +76,12 @@ PERMISSIONS: Mapping[type[BatchOperation], Permission] = {
 
 
 @dataclass(slots=True)
-class _Work:
-    """What is known before the transaction, and what is left to do in storage after it."""
+class _BatchState:
+    """What was read from storage before the transaction, and what is left to do in storage after it."""
 
-    tagged: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
-    leaving: set[TableIdent] = field(default_factory=set)
-    removed: list[TableVersion] = field(default_factory=list)
+    tag_names: dict[TableIdent, Mapping[tuple[str, int], str]] = field(default_factory=dict)
+    deregistered: set[TableIdent] = field(default_factory=set)
+    deleted_versions: list[TableVersion] = field(default_factory=list)
     tables: dict[int, Table] = field(default_factory=dict)
     staged: dict[int, StagedManifest | None] = field(default_factory=dict)
 
@@ -91,7 +98,7 @@ class BatchOperations:
         self._store = store
         self._authorizer = authorizer
         self._files = files
-        self._places = TablePlaces(files)
+        self._locations = TableLocations(files)
         self._versions = versions
         self._refs = refs
 
@@ -103,19 +110,19 @@ class BatchOperations:
         return count
 
     def commit(self, caller: Caller, operations: Sequence[BatchOperation]) -> Sequence[BatchResult]:
-        """Results in the order of the operations. The rows of all are one transaction; storage follows it."""
+        """Returns results in the order of the operations. All rows change in one transaction."""
         for operation in operations:
             self._authorizer.require(caller, PERMISSIONS[type(operation)], operation.ident)
-        work = _Work(leaving={op.ident for op in operations if isinstance(op, DeregisterTable)})
+        state = _BatchState(deregistered={op.ident for op in operations if isinstance(op, DeregisterTable)})
         for index, operation in enumerate(operations):
-            self._prepare(index, operation, work)
-        results = self._reserve(operations, work)
-        self._publish(operations, results, work)
-        self._versions.remove_deleted(work.removed)
+            self._prepare(index, operation, state)
+        results = self._reserve(operations, state)
+        self._publish(operations, results, state)
+        self._versions.remove_deleted(state.deleted_versions)
         return results
 
-    def _prepare(self, index: int, operation: BatchOperation, work: _Work) -> None:
-        """Looks at storage before the transaction, so that the transaction itself is short."""
+    def _prepare(self, index: int, operation: BatchOperation, state: _BatchState) -> None:
+        """Reads storage before the transaction, so that the transaction is short."""
         match operation:
             case CreateVersion():
                 try:
@@ -123,34 +130,34 @@ class BatchOperations:
                 except TableNotFound:
                     # An earlier operation of the batch may declare it.
                     return
-                work.staged[index] = self._versions.check_entry(table, operation.entry)
+                state.staged[index] = self._versions.check_entry(table, operation.entry)
             case DeleteVersions():
                 table = self._versions.get_branch(operation.ident, operation.branch)
                 self._versions.find_latest(table)
                 tags = self._refs.list_tags(table).values()
-                work.tagged[operation.ident] = {(tag.branch, tag.version): tag.name for tag in tags}
+                state.tag_names[operation.ident] = {(tag.branch, tag.version): tag.name for tag in tags}
             case DeclareTable() | DeregisterTable():
                 pass
 
-    def _reserve(self, operations: Sequence[BatchOperation], work: _Work) -> list[BatchResult]:
-        """The transaction. It may run again, so what an undone attempt has noted is forgotten first."""
+    def _reserve(self, operations: Sequence[BatchOperation], state: _BatchState) -> list[BatchResult]:
+        """Runs the transaction. It may be repeated, so it first clears what a failed attempt collected."""
 
-        def carry_out(tx: CatalogTransaction) -> list[BatchResult]:
-            work.removed.clear()
+        def reserve_all(tx: CatalogTransaction) -> list[BatchResult]:
+            state.deleted_versions.clear()
             if len(operations) > 1:
-                _lock(tx, operations, work.leaving)
-            return [self._apply(tx, index, operation, work) for index, operation in enumerate(operations)]
+                _lock_affected(tx, operations, state.deregistered)
+            return [self._apply(tx, index, operation, state) for index, operation in enumerate(operations)]
 
         def run() -> list[BatchResult]:
             with self._store.transaction() as tx:
-                return carry_out(tx)
+                return reserve_all(tx)
 
         if all(isinstance(operation, CreateVersion) for operation in operations):
-            return run_repeatable(self._store, carry_out)
+            return run_repeatable(self._store, reserve_all)
         return retry_deadlocks(run)
 
     def _apply(
-        self, tx: CatalogTransaction, index: int, operation: BatchOperation, work: _Work
+        self, tx: CatalogTransaction, index: int, operation: BatchOperation, state: _BatchState
     ) -> BatchResult:
         match operation:
             case DeclareTable():
@@ -159,12 +166,12 @@ class BatchOperations:
                 return table
             case CreateVersion():
                 table = tx.tables.get(operation.ident).on(operation.branch)
-                work.tables[index] = table
-                if index not in work.staged:
-                    work.staged[index] = self._versions.check_content(table, operation.entry)
-                return self._versions.add_replayable(tx, table, operation.entry, work.staged[index])
+                state.tables[index] = table
+                if index not in state.staged:
+                    state.staged[index] = self._versions.check_content(table, operation.entry)
+                return self._versions.add_replayable(tx, table, operation.entry, state.staged[index])
             case DeleteVersions():
-                return self._delete(tx, operation, work)
+                return self._delete(tx, operation, state)
             case DeregisterTable():
                 table = tx.tables.get(operation.ident)
                 tx.tables.remove(table.table_id)
@@ -175,50 +182,52 @@ class BatchOperations:
         if operation.location is None:
             location = self._files.location_of(table_id)
         else:
-            location = self._places.settled(operation.location)
-            self._places.check_free(tx, location)
-            self._places.check_unversioned(location)
+            location = self._locations.normalize(operation.location)
+            self._locations.check_free(tx, location)
+            self._locations.check_unversioned(location)
         return Table(table_id, operation.ident, location, properties=dict(operation.properties))
 
-    def _delete(self, tx: CatalogTransaction, operation: DeleteVersions, work: _Work) -> int:
+    def _delete(self, tx: CatalogTransaction, operation: DeleteVersions, state: _BatchState) -> int:
         ident, branch = operation.ident, operation.branch
         table = tx.tables.get(ident)
         rows = tx.versions.list_all(table.table_id, branch)
-        chosen = [row for row in rows if any(entry.has(row.version) for entry in operation.ranges)]
-        if ident not in work.leaving:
-            self._check_deletable(ident, branch, rows, chosen, work)
-        # A table that leaves the catalog keeps its data, and the manifests are how others read it.
-        if ident not in work.leaving:
-            for row in chosen:
+        selected = [row for row in rows if any(entry.has(row.version) for entry in operation.ranges)]
+        if ident not in state.deregistered:
+            self._check_deletable(ident, branch, rows, selected, state)
+        # A deregistered table keeps its data, and others need the manifests to read it.
+        if ident not in state.deregistered:
+            for row in selected:
                 tx.versions.mark_deleted(row)
-            work.removed.extend(chosen)
-        return len(chosen)
+            state.deleted_versions.extend(selected)
+        return len(selected)
 
     def _check_deletable(
         self,
         ident: TableIdent,
         branch: str,
         rows: Sequence[TableVersion],
-        chosen: Sequence[TableVersion],
-        work: _Work,
+        selected: Sequence[TableVersion],
+        state: _BatchState,
     ) -> None:
-        for row in chosen:
+        for row in selected:
             if row.version == rows[-1].version:
                 raise InvalidTableState(
                     ident,
                     f"version {row.version} is the latest and cannot be deleted; drop the table instead",
                 )
-            tag = work.tagged[ident].get((branch, row.version))
+            tag = state.tag_names[ident].get((branch, row.version))
             if tag is not None:
                 raise InvalidTableState(
                     ident,
-                    f"version {row.version} has the tag '{tag}' and cannot be deleted; delete that first",
+                    f"version {row.version} has the tag '{tag}' and cannot be deleted; delete the tag first",
                 )
 
-    def _publish(self, operations: Sequence[BatchOperation], results: list[BatchResult], work: _Work) -> None:
-        """Puts the manifests of the reserved versions in place, and their final rows among the results.
+    def _publish(
+        self, operations: Sequence[BatchOperation], results: list[BatchResult], state: _BatchState
+    ) -> None:
+        """Publishes the manifests of the reserved versions and puts their final rows into the results.
 
-        If a writer that did not ask the catalog has taken one of the names, the whole batch is taken back.
+        If a writer by location has taken one of the names, the whole batch is undone.
         """
         reserved = [
             (index, operation.entry, result)
@@ -227,19 +236,19 @@ class BatchOperations:
         ]
         try:
             for index, entry, version in reserved:
-                table = work.tables[index]
-                settled = self._versions.publish(table, version, entry, work.staged[index])
+                table = state.tables[index]
+                settled = self._versions.publish(table, version, entry, state.staged[index])
                 if settled is None:
                     raise TableVersionAlreadyExists(table.ident, entry.version)
                 results[index] = settled
         except (TableVersionAlreadyExists, InvalidInput):
             for index, _, version in reserved:
-                self._versions.withdraw(work.tables[index], version)
-            self._take_back([result for result in results if isinstance(result, Table)], operations)
+                self._versions.withdraw(state.tables[index], version)
+            self._remove_declared([result for result in results if isinstance(result, Table)], operations)
             raise
 
-    def _take_back(self, tables: Sequence[Table], operations: Sequence[BatchOperation]) -> None:
-        """Removes the tables that the batch has declared."""
+    def _remove_declared(self, tables: Sequence[Table], operations: Sequence[BatchOperation]) -> None:
+        """Removes the tables that the batch declared."""
         declared = {operation.ident for operation in operations if isinstance(operation, DeclareTable)}
         with self._store.transaction() as tx:
             for table in tables:
@@ -247,23 +256,25 @@ class BatchOperations:
                     tx.tables.remove(table.table_id)
 
 
-def _lock(tx: CatalogTransaction, operations: Sequence[BatchOperation], leaving: set[TableIdent]) -> None:
-    """Locks what the operations change, in the order that all transactions keep; theirs is the caller's."""
+def _lock_affected(
+    tx: CatalogTransaction, operations: Sequence[BatchOperation], deregistered: set[TableIdent]
+) -> None:
+    """Locks what the operations change in the order that all transactions use, not in that of the request."""
     declared = [operation for operation in operations if isinstance(operation, DeclareTable)]
     namespaces = {operation.ident.namespace for operation in declared}
     if any(operation.location is not None for operation in declared):
-        # Taking a location locks the root.
+        # The root is the lock for locations.
         namespaces.add(NamespacePath())
     tx.namespaces.lock_all(namespaces)
     changed = {operation.ident for operation in operations if not isinstance(operation, DeregisterTable)}
-    tx.tables.lock_all(changed, removed=leaving)
+    tx.tables.lock_all(changed, removed=deregistered)
 
 
 def version_range(start: int, end: int) -> VersionRange:
-    """As the protocol writes it: -1 means up to and with the latest."""
+    """Reads a range as the protocol writes it. An end of -1 includes the latest version."""
     if start < 0 or end < -1:
         raise InvalidInput(
-            "ranges", f"[{start}, {end}) has to have a start of at least 0 and an end of at least -1"
+            "ranges", f"[{start}, {end}) must have a start of at least 0 and an end of at least -1"
         )
     if end != -1 and end < start:
         raise InvalidInput("ranges", f"[{start}, {end}) ends before it starts")

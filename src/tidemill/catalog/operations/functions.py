@@ -1,4 +1,4 @@
-"""What callers can do with functions."""
+"""Operations on functions."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ class FunctionOperations:
         return [registered.function for registered in self.list_registered(caller)]
 
     def list_registered(self, caller: Caller) -> Sequence[RegisteredFunction]:
-        """All functions; expressions of columns are none that anybody registered."""
+        """All registered functions, without the SQL expressions of columns."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
-            found = tx.functions.list_registered()
-        return [item for item in found if item.function.encoding is not FunctionEncoding.SQL]
+            registered = tx.functions.list_registered()
+        return [item for item in registered if item.function.encoding is not FunctionEncoding.SQL]
 
     def get(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
-        """A version of a name, by default the latest; raises FunctionNotFound."""
+        """One version of a function, by default the latest; raises FunctionNotFound."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             return _get(tx, name, version)
 
     def get_by_digest(self, caller: Caller, digest: str) -> RegisteredFunction:
-        """The version that has this digest; raises FunctionNotFound."""
+        """The version with this digest; raises FunctionNotFound."""
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             name = tx.functions.get(digest).name
-            found = [item for item in tx.functions.list_registered(name) if item.function.digest == digest]
-        if not found:
+            matches = [item for item in tx.functions.list_registered(name) if item.function.digest == digest]
+        if not matches:
             raise FunctionNotFound(digest)
-        return found[0]
+        return matches[0]
 
     def drop(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
-        """Takes one version, by default the latest, off the lists; what uses it goes on using it."""
+        """Removes one version, by default the latest, from listings. Columns that use it keep working."""
         self._authorizer.require(caller, Permission.FUNCTION, NamespacePath())
         with self._store.transaction() as tx:
             registered = _get(tx, name, version)
@@ -58,7 +58,7 @@ class FunctionOperations:
 
 
 def _get(tx: CatalogTransaction, name: str, version: int | None) -> RegisteredFunction:
-    found = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
-    if not found:
+    matches = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
+    if not matches:
         raise FunctionNotFound(name if version is None else f"{name} version {version}")
-    return found[-1]
+    return matches[-1]

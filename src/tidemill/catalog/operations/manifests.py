@@ -1,4 +1,13 @@
-"""Manifests of table versions in storage: their names, whose they are, and what is there."""
+"""Lance manifests in storage: names, checks, and publishing with put-if-absent.
+
+A version exists once there is a manifest at its final name, and that name can be given only once. `publish`
+therefore tries to copy the staged manifest there and, if the name is taken, finds out by digest whose
+manifest it is. There are three possibilities: another writer was first, an earlier attempt of ours succeeded
+and its response was lost, or another process has already published our row.
+
+Staged manifests of clients are untrusted: they could name files of other tables. `check_request` and
+`check_content` check path, size and content before a version is reserved.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +30,12 @@ MAX_U64: Final = (1 << 64) - 1
 STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
 FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
 NAMING_SCHEMES: Final = ("V1", "V2")
-# A manifest that is there and then is not was cleaned up between two looks.
-LOOKS: Final = 3
+# A manifest that exists and then does not was cleaned up between the two checks.
+PUBLISH_ATTEMPTS: Final = 3
 
 
 class Publication(Enum):
-    """Whose manifest has the final name of a version, after it was tried to give it to ours."""
+    """Whose manifest has the final name of a version, after an attempt to publish ours."""
 
     OURS = "ours"
     FOREIGN = "foreign"
@@ -35,7 +44,7 @@ class Publication(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StagedManifest:
-    """A manifest as it was read from where its writer staged it: this content is what gets committed."""
+    """The content of a staged manifest at the time it was read. This content is committed."""
 
     content: bytes
 
@@ -55,14 +64,14 @@ class StagedManifestMissing(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The keys of manifests that are there: those at their final place by version, and the staged ones."""
+    """The keys of existing manifests: final ones by version, and staged ones."""
 
     final: Mapping[int, str]
     staged: frozenset[str]
 
 
 class StoredManifests:
-    """What storage says about the versions of a table; the database decides which of it counts."""
+    """Reads and publishes the manifests of a table in storage."""
 
     def __init__(self, files: TableFiles, check: ManifestCheck) -> None:
         self._files = files
@@ -75,7 +84,7 @@ class StoredManifests:
         return f"{self.directory(table)}/{manifest_name(version, scheme)}"
 
     def next_key(self, table: Table, version: TableVersion) -> str:
-        """Where a client that does not ask us would put the version after this one."""
+        """Where a writer by location would put the next version."""
         return self.final_key(table, version.version + 1, scheme_of(version))
 
     def has(self, key: str) -> bool:
@@ -95,46 +104,51 @@ class StoredManifests:
         )
 
     def has_branch(self, table: Table) -> bool:
-        """Whether clients have written the reference of this branch."""
+        """Whether the reference of this branch exists in storage."""
         if table.branch == MAIN_BRANCH:
             return True
         root = self._files.key_of(table.location)
         return self.has(f"{root}/_refs/branches/{quote(table.branch, safe='')}.json")
 
     def check_request(self, table: Table, entry: VersionEntry) -> None:
-        """Looks at the words of the request alone: a staged manifest of this branch of this table."""
+        """Checks the request only: the path must be a staged manifest of this branch of this table."""
         directory, _, name = entry.manifest_path.rpartition("/")
         if directory != self.directory(table) or not STAGED_NAME.fullmatch(name):
             raise InvalidInput(
                 "manifest_path",
                 f"{entry.manifest_path!r:.200} is not a staged manifest of this table; "
-                f"it has to be {self.directory(table)}/<number>.manifest-<uuid>",
+                f"it must be {self.directory(table)}/<number>.manifest-<uuid>",
             )
         if entry.naming_scheme not in NAMING_SCHEMES:
-            raise InvalidInput("naming_scheme", f"{entry.naming_scheme!r:.60} is neither 'V1' nor 'V2'")
+            raise InvalidInput("naming_scheme", f"must be 'V1' or 'V2', not {entry.naming_scheme!r:.60}")
 
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
-        """Reads the staged manifest of somebody else and refuses what could hurt."""
+        """Reads the staged manifest of a client and rejects unsafe content."""
         staged = self.get_staged(entry)
-        self._check(staged.content, entry.version, table.branch, lambda path: self._is_root_of(table, path))
+        self._check(
+            staged.content, entry.version, table.branch, lambda path: self._is_part_of_table(table, path)
+        )
         return staged
 
     def get_staged(self, entry: VersionEntry) -> StagedManifest:
-        """Raises InvalidInput if the object is missing or its size is not the requested one."""
+        """Raises InvalidInput if the object is missing or does not have the size in the request."""
         staged = self.find_staged(entry)
         if staged is None:
             raise StagedManifestMissing(entry)
         return staged
 
     def find_staged(self, entry: VersionEntry) -> StagedManifest | None:
-        """None if the object is missing; refuses one whose size is not the requested one."""
+        """None if the object is missing; raises InvalidInput if it does not have the size in the request."""
         size = self._files.size_of(entry.manifest_path)
         if size is None:
             return None
         if entry.manifest_size not in (None, size):
             raise InvalidInput("manifest_size", f"is {entry.manifest_size}, but the object has {size} bytes")
         if size > MAX_MANIFEST_BYTES:
-            raise InvalidInput("manifest_path", f"a manifest of {size} bytes is too large")
+            raise InvalidInput(
+                "manifest_path",
+                f"is a manifest of {size:,} bytes; at most {MAX_MANIFEST_BYTES:,} are allowed",
+            )
         if size > SMALL_MANIFEST_BYTES:
             may_block()
         try:
@@ -143,10 +157,10 @@ class StoredManifests:
             return None
 
     def publish(self, version: TableVersion, staged: StagedManifest | None = None) -> Publication:
-        """Gives the manifest that a row means its final name, unless that is taken; says whose it is.
+        """Gives the staged manifest of a row its final name unless the name is taken; says whose it is.
 
-        Anybody may do this for a row, any number of times. The final name is given once and for all: by this
-        call, by an earlier one, or by a writer that did not ask the catalog.
+        Any process may do this for any row, any number of times. The name is given only once: by this call,
+        by an earlier one, or by a writer by location.
         """
         if version.was_found:
             size = self._files.size_of(version.manifest_path)
@@ -154,20 +168,22 @@ class StoredManifests:
                 return Publication.MISSING
             return Publication.OURS if size == version.manifest_size else Publication.FOREIGN
         content = None if staged is None else staged.content
-        for _ in range(LOOKS):
+        for _ in range(PUBLISH_ATTEMPTS):
             try:
                 if self._files.copy_if_absent(version.staged_path, version.manifest_path, content):
                     return Publication.OURS
             except FileNotFoundError:
-                # Whoever saw our manifest in its final place took the staged one away.
+                # Another process published our manifest and removed the staged one.
                 return self._identify(version)
-            found = self._identify(version)
-            if found is not Publication.MISSING:
-                return found
-        raise Unavailable(f"The storage refuses {version.manifest_path} and does not have it either")
+            published = self._identify(version)
+            if published is not Publication.MISSING:
+                return published
+        raise Unavailable(
+            f"Storage reports that {version.manifest_path} exists, but does not return it; try again"
+        )
 
-    def holds(self, key: str, staged: StagedManifest) -> bool:
-        """Whether there is an object with the same content."""
+    def has_content(self, key: str, staged: StagedManifest) -> bool:
+        """Whether the object exists and has the same content."""
         try:
             return self._files.size_of(key) == staged.size and self._files.read(key) == staged.content
         except FileNotFoundError:
@@ -175,13 +191,14 @@ class StoredManifests:
 
     def _identify(self, version: TableVersion) -> Publication:
         try:
-            found = StagedManifest(self._files.read(version.manifest_path))
+            published = StagedManifest(self._files.read(version.manifest_path))
             if version.digest is not None:
-                is_ours = found.digest == version.digest
+                is_ours = published.digest == version.digest
             else:
-                # A row from before digests were kept; its staged manifest goes once the final one is ours.
+                # A row without a digest, from before digests were stored. If the final manifest is ours, the
+                # staged one may be gone.
                 size = self._files.size_of(version.staged_path)
-                is_ours = size is None or self.holds(version.staged_path, found)
+                is_ours = size is None or self.has_content(version.staged_path, published)
         except FileNotFoundError:
             return Publication.MISSING
         return Publication.OURS if is_ours else Publication.FOREIGN
@@ -189,8 +206,8 @@ class StoredManifests:
     def remove(self, key: str) -> None:
         self._files.remove(key)
 
-    def _is_root_of(self, table: Table, path: str) -> bool:
-        """A branch reads what it shares with its parents from the table itself, and nothing else."""
+    def _is_part_of_table(self, table: Table, path: str) -> bool:
+        """A branch may read files of the table and its branches, which it shares with them, and no others."""
         root = self._files.key_of(table.location)
         base = self._files.key_of(path.removeprefix("file://")).rstrip("/")
         return base == root or (base.startswith(f"{root}/tree/") and ".." not in base.split("/"))
@@ -201,11 +218,11 @@ def manifest_name(version: int, scheme: str) -> str:
 
 
 def scheme_of(version: TableVersion) -> str:
-    """How the manifest is named tells how the next one will be."""
+    """The naming scheme of a manifest; the next version will use the same."""
     number = version.manifest_path.rpartition("/")[2].partition(".")[0]
     return "V1" if int(number) == version.version else "V2"
 
 
 def _version_of(number: int) -> int:
-    """V2 counts down from the largest number, so that the newest manifest is listed first."""
+    """V2 names count down from the largest number, so that the newest manifest is listed first."""
     return MAX_U64 - number if number > MAX_U64 >> 1 else number

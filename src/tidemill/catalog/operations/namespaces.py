@@ -1,4 +1,4 @@
-"""What callers can do with namespaces."""
+"""Operations on namespaces."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
 from tidemill.catalog.model.tables import Page, Table
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable
 
 NamespaceEffect: TypeAlias = Callable[[CatalogTransaction], None]
-"""Work that has to happen in the very transaction of a change, before anything else in it."""
+"""Work that runs at the start of the transaction of a change."""
 
 
-def _nothing(tx: CatalogTransaction, changes: PropertyChanges | None = None) -> None:
+def _no_effect(tx: CatalogTransaction, changes: PropertyChanges | None = None) -> None:
     return None
 
 
@@ -29,7 +29,7 @@ class NamespaceOperations:
         self._store = store
         self._authorizer = authorizer
         self._files = files
-        self._places = TablePlaces(files)
+        self._locations = TableLocations(files)
 
     def create(
         self,
@@ -37,7 +37,7 @@ class NamespaceOperations:
         path: NamespacePath,
         mode: CreateMode,
         properties: Mapping[str, str],
-        on_commit: NamespaceEffect = _nothing,
+        on_commit: NamespaceEffect = _no_effect,
     ) -> Namespace:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "created")
@@ -64,26 +64,26 @@ class NamespaceOperations:
         path: NamespacePath,
         removals: Sequence[str],
         updates: Mapping[str, str],
-        on_commit: Callable[[CatalogTransaction, PropertyChanges], None] = _nothing,
+        on_commit: Callable[[CatalogTransaction, PropertyChanges], None] = _no_effect,
     ) -> PropertyChanges:
-        """Raises Unprocessable when a property is to be both set and removed."""
+        """Raises Unprocessable if a property is both set and removed."""
         self._authorizer.require(caller, Permission.MANAGE, path)
-        both = sorted(set(removals) & updates.keys())
-        if both:
+        conflicting = sorted(set(removals) & updates.keys())
+        if conflicting:
             raise Unprocessable(
-                f"Invalid namespace update: cannot simultaneously set and remove keys: {both}"
+                f"Invalid namespace update: cannot simultaneously set and remove keys: {conflicting}"
             )
         with self._store.transaction() as tx:
             before = tx.namespaces.lock(path).properties
-            gone = [key for key in dict.fromkeys(removals) if key in before]
+            present = [key for key in dict.fromkeys(removals) if key in before]
             changes = PropertyChanges(
                 updated=tuple(updates),
-                removed=tuple(gone),
+                removed=tuple(present),
                 missing=tuple(key for key in dict.fromkeys(removals) if key not in before),
             )
             on_commit(tx, changes)
-            kept = {key: value for key, value in before.items() if key not in gone}
-            tx.namespaces.set_properties(path, {**kept, **updates})
+            remaining = {key: value for key, value in before.items() if key not in present}
+            tx.namespaces.set_properties(path, {**remaining, **updates})
         return changes
 
     def drop(
@@ -92,7 +92,7 @@ class NamespaceOperations:
         path: NamespacePath,
         mode: DropMode,
         behavior: DropBehavior,
-        on_commit: NamespaceEffect = _nothing,
+        on_commit: NamespaceEffect = _no_effect,
     ) -> None:
         self._authorizer.require(caller, Permission.MANAGE, path)
         _refuse_root(path, "dropped")
@@ -101,7 +101,7 @@ class NamespaceOperations:
     def _create(
         self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], on_commit: NamespaceEffect
     ) -> tuple[Namespace, Sequence[Table]]:
-        """The namespace, and the tables that were dropped with the one it replaces."""
+        """Returns the namespace, and the tables that were dropped with the one it replaces."""
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
             on_commit(tx)
@@ -111,14 +111,14 @@ class NamespaceOperations:
             if existing is not None and mode is CreateMode.EXIST_OK:
                 return existing, dropped
             if existing is not None:
-                # The new one is added to it.
+                # The new namespace is added to the parent.
                 tx.namespaces.lock_all([path.parent])
                 dropped = _remove_with_content(tx, path)
             namespace = Namespace(uuid4(), path, dict(properties))
             try:
                 tx.namespaces.add(namespace)
             except NamespaceAlreadyExists:
-                # Somebody else made it since we looked.
+                # Another caller has created it since the check.
                 if mode is CreateMode.EXIST_OK:
                     return tx.namespaces.get(path), dropped
                 raise
@@ -127,7 +127,7 @@ class NamespaceOperations:
     def _drop(
         self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, on_commit: NamespaceEffect
     ) -> Sequence[Table]:
-        """The tables that were dropped with it."""
+        """Returns the tables that were dropped with it."""
         with self._store.transaction() as tx:
             on_commit(tx)
             if tx.namespaces.find(path) is None:
@@ -140,15 +140,15 @@ class NamespaceOperations:
             return ()
 
     def _remove_files(self, tables: Sequence[Table]) -> None:
-        """What was registered from outside the warehouse loses its name and keeps its data."""
+        """Removes table files in the warehouse. Data registered from elsewhere stays."""
         for table in tables:
-            if self._places.is_managed(table.location):
+            if self._locations.is_managed(table.location):
                 self._files.remove_table(table.location)
 
 
 def _refuse_root(path: NamespacePath, what: str) -> None:
     if path.is_root:
-        raise InvalidInput("id", f"the root namespace cannot be {what}; name a namespace below it")
+        raise InvalidInput("id", f"is the root namespace, which cannot be {what}; name a namespace below it")
 
 
 def _check_exists(tx: CatalogTransaction, path: NamespacePath) -> None:
@@ -162,10 +162,10 @@ def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequenc
     tx.tables.lock_all((), removed={table.ident for table in tables})
     for table in tables:
         tx.tables.remove(table.table_id)
-    tx.tables.forget_foreign(path)
-    for below in _deepest_first(tx, path):
-        tx.secrets.remove_in(below)
-        tx.namespaces.remove(below)
+    tx.tables.remove_iceberg_names(path)
+    for descendant in _deepest_first(tx, path):
+        tx.secrets.remove_in(descendant)
+        tx.namespaces.remove(descendant)
     return tables
 
 

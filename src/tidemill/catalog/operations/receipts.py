@@ -1,4 +1,7 @@
-"""Requests that carry a key are carried out once: what became of them is kept with what they did."""
+"""Receipts make requests with an idempotency key take effect once.
+
+The response is stored in the same transaction as the change, so a retry replays it.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Unavailable, Unprocessable
 
-CLEAN_EVERY: Final = 200
+CLEANUP_EVERY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A permission that a request needs, whether it is carried out or answered from its receipt."""
+    """A permission that a request needs, whether it is executed or replayed from its receipt."""
 
     permission: Permission
     resource: NamespacePath | TableIdent
 
 
 class ReceiptOperations:
-    """`lifetime` is what clients are told; receipts live longer by `grace`, for clocks and slow requests."""
+    """Clients are told `lifetime`. Receipts are kept for `grace` longer, for clock skew and slow requests."""
 
     def __init__(
         self,
@@ -39,39 +42,39 @@ class ReceiptOperations:
         self._store = store
         self._authorizer = authorizer
         self.lifetime = lifetime
-        self._lives = lifetime + grace
+        self._retention = lifetime + grace
         self._count = itertools.count()
 
     def authorize(self, caller: Caller, needs: Sequence[Need]) -> None:
         for need in needs:
             self._authorizer.require(caller, need.permission, need.resource)
 
-    def find(self, asked: Receipt) -> Receipt | None:
-        """The receipt of the very same request; raises Unprocessable when its key was used for another."""
+    def find(self, request: Receipt) -> Receipt | None:
+        """The receipt of the same request; raises Unprocessable if its key was used for another one."""
         with self._store.reading() as tx:
-            found = tx.receipts.find(asked.key)
-        if found is not None and not found.is_for(asked):
+            stored = tx.receipts.find(request.key)
+        if stored is not None and not stored.is_for(request):
             raise Unprocessable(
-                f"Idempotency-Key {asked.key} was used for another request; a new request needs a new key"
+                f"Idempotency-Key {request.key} was used for another request; use a new key for a new request"
             )
-        return found
+        return stored
 
-    def keep(self, tx: CatalogTransaction, receipt: Receipt) -> None:
-        """In the transaction of what the receipt is for; raises ReceiptExists."""
-        tx.receipts.add(receipt, self._lives)
-        if next(self._count) % CLEAN_EVERY == 0:
+    def record(self, tx: CatalogTransaction, receipt: Receipt) -> None:
+        """Stores a receipt in the transaction of its change; raises ReceiptExists."""
+        tx.receipts.add(receipt, self._retention)
+        if next(self._count) % CLEANUP_EVERY == 0:
             tx.receipts.remove_expired()
 
-    def keep_alone(self, receipt: Receipt) -> Receipt:
-        """For a request that changed nothing; gives the receipt that was first.
+    def record_in_own_transaction(self, receipt: Receipt) -> Receipt:
+        """Stores a receipt for a request that changed nothing; returns the one that was stored first.
 
-        Raises Unavailable: without a receipt the same request could be answered otherwise next time.
+        Raises Unavailable if that fails: without a receipt a retry could get a different response.
         """
         try:
             with self._store.transaction() as tx:
-                self.keep(tx, receipt)
+                self.record(tx, receipt)
         except ReceiptExists:
             return self.find(receipt) or receipt
         except CommitStateUnknown as error:
-            raise Unavailable("The refusal could not be recorded; send the request again") from error
+            raise Unavailable("The error response could not be recorded; send the request again") from error
         return receipt

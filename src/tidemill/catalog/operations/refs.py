@@ -1,4 +1,4 @@
-"""What callers can do with tags and branches; both live in storage, where clients make them, too."""
+"""Operations on tags and branches. Both are files in storage, which clients also write directly."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class RefOperations:
     def create_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
-        table = self._at(ident, branch, version)
-        with self._alone(table):
+        table = self._branch_with_version(ident, branch, version)
+        with self._locked(table):
             if name in self._refs.list_tags(table.on(MAIN_BRANCH)):
                 raise TableTagAlreadyExists(ident, name)
             self._refs.create_tag(table, name, version)
@@ -53,8 +53,8 @@ class RefOperations:
     def update_tag(self, caller: Caller, ident: TableIdent, name: str, branch: str, version: int) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
-        table = self._at(ident, branch, version)
-        with self._alone(table):
+        table = self._branch_with_version(ident, branch, version)
+        with self._locked(table):
             if name not in self._refs.list_tags(table.on(MAIN_BRANCH)):
                 raise TableTagNotFound(ident, name)
             self._refs.update_tag(table, name, version)
@@ -63,7 +63,7 @@ class RefOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_tag_name(name)
         table = self._main(ident)
-        with self._alone(table):
+        with self._locked(table):
             if name not in self._refs.list_tags(table):
                 raise TableTagNotFound(ident, name)
             self._refs.delete_tag(table, name)
@@ -76,31 +76,31 @@ class RefOperations:
     def create_branch(
         self, caller: Caller, ident: TableIdent, name: str, from_branch: str, from_version: int | None
     ) -> None:
-        """No version means the newest of the branch it starts from."""
+        """Without a version, the branch starts at the latest version of `from_branch`."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         check_branch_name(name, "name")
         if name == MAIN_BRANCH:
             raise BranchAlreadyExists(ident, name)
         parent = self._versions.get_branch(ident, from_branch)
-        found = (
+        start = (
             self._versions.get_latest(parent)
             if from_version is None
             else self._versions.get(parent, from_version)
         )
         if name in self._refs.list_branches(parent.on(MAIN_BRANCH)):
             raise BranchAlreadyExists(ident, name)
-        # What is left of a branch that ended without its reference.
+        # Versions are left of a branch whose reference is gone.
         if self._versions.find_latest(parent.on(name)) is not None:
             raise BranchAlreadyExists(ident, name)
-        self._refs.create_branch(parent, name, found.version)
+        self._refs.create_branch(parent, name, start.version)
 
     def delete_branch(self, caller: Caller, ident: TableIdent, name: str) -> None:
         self._authorizer.require(caller, Permission.WRITE, ident)
         if name == MAIN_BRANCH:
-            raise InvalidInput("name", "the branch main cannot be deleted; drop the table")
+            raise InvalidInput("name", "is the branch main, which cannot be deleted; drop the table instead")
         check_branch_name(name, "name")
         table = self._main(ident)
-        with self._alone(table) as tx:
+        with self._locked(table) as tx:
             if name not in self._refs.list_branches(table):
                 raise BranchNotFound(ident, name)
             self._refs.delete_branch(table, name)
@@ -110,21 +110,21 @@ class RefOperations:
         table = self._main(ident)
         tags = self._refs.list_tags(table)
         if not tags:
-            # None, or storage that is away: the latter raises.
+            # There are no tags, or storage is unreachable; the latter raises here.
             self._versions.find_latest(table)
         return tags
 
     def _main(self, ident: TableIdent) -> Table:
         return self._versions.get_branch(ident, MAIN_BRANCH)
 
-    def _at(self, ident: TableIdent, branch: str, version: int) -> Table:
+    def _branch_with_version(self, ident: TableIdent, branch: str, version: int) -> Table:
         table = self._versions.get_branch(ident, branch)
         self._versions.get(table, version)
         return table
 
     @contextmanager
-    def _alone(self, table: Table) -> Iterator[CatalogTransaction]:
-        """References are files that are looked at and then written: one server at a time does that."""
+    def _locked(self, table: Table) -> Iterator[CatalogTransaction]:
+        """Locks the table: references are files that are read and then written, by one server at a time."""
         with self._store.transaction() as tx:
             tx.tables.lock(table)
             yield tx

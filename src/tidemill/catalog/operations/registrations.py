@@ -1,4 +1,4 @@
-"""Names of tables given, moved and taken away, while their data stays where it is."""
+"""Registers, deregisters and renames tables. Their data stays where it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, Table
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.manifests import StoredManifests
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
@@ -29,7 +29,7 @@ class RegistrationOperations:
     ) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._places = TablePlaces(files)
+        self._locations = TableLocations(files)
         self._manifests = StoredManifests(files, check)
         self._versions = versions
 
@@ -41,19 +41,19 @@ class RegistrationOperations:
         mode: RegisterMode,
         properties: Mapping[str, str],
     ) -> Table:
-        """Gives a name to a table that is in storage already; its versions become ours."""
+        """Gives a name to a table that exists in storage, and adds its versions to the catalog."""
         replaces = mode is RegisterMode.OVERWRITE
         self._authorizer.require(caller, Permission.MANAGE if replaces else Permission.WRITE, ident)
-        table = Table(uuid4(), ident, self._places.settled(location), properties=dict(properties))
+        table = Table(uuid4(), ident, self._locations.normalize(location), properties=dict(properties))
         with self._store.transaction() as tx:
             _find_replaced(tx, ident, mode)
         self._check_readable(table)
-        retry_deadlocks(lambda: self._put(table, mode))
+        retry_deadlocks(lambda: self._add_or_replace(table, mode))
         self._versions.find_latest(table)
         return table
 
     def deregister(self, caller: Caller, ident: TableIdent) -> Table:
-        """The data stays, and so do the versions: their manifests are in place before the rows go."""
+        """Keeps the data and the versions: their manifests are published before the rows are removed."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with suppress(TableStorageMissing):
             self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
@@ -64,14 +64,14 @@ class RegistrationOperations:
         self._authorizer.require(caller, Permission.WRITE, target)
         retry_deadlocks(lambda: self._rename(ident, target))
 
-    def _put(self, table: Table, mode: RegisterMode) -> None:
+    def _add_or_replace(self, table: Table, mode: RegisterMode) -> None:
         with self._store.transaction() as tx:
             # The root is the lock for locations.
             tx.namespaces.lock_all([NamespacePath(), table.ident.namespace])
             replaced = _find_replaced(tx, table.ident, mode)
             if replaced is not None:
                 tx.tables.remove(replaced.table_id)
-            self._places.check_free(tx, table.location)
+            self._locations.check_free(tx, table.location)
             tx.tables.add(table)
 
     def _remove(self, ident: TableIdent) -> Table:
@@ -89,19 +89,19 @@ class RegistrationOperations:
             tx.tables.rename(tx.tables.get(ident).table_id, target)
 
     def _check_readable(self, table: Table) -> None:
-        """Looks at the newest manifest as at one that a client commits: it is as little to be trusted."""
-        found = self._manifests.find_all(table).final
-        if not found:
+        """Checks the newest manifest like one that a client commits, because it is just as untrusted."""
+        manifests = self._manifests.find_all(table).final
+        if not manifests:
             raise InvalidInput("location", f"there is no Lance table at {table.location}")
-        newest = max(found)
+        newest = max(manifests)
         try:
-            self._manifests.check_content(table, VersionEntry(newest, found[newest]))
+            self._manifests.check_content(table, VersionEntry(newest, manifests[newest]))
         except InvalidInput as error:
             raise InvalidInput("location", f"version {newest} at {table.location}: {error}") from error
 
 
 def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode) -> Table | None:
-    """The table that a registration takes the place of; raises unless it may."""
+    """The table that a registration replaces; raises if it must not be replaced."""
     if not ident.namespace.is_root:
         tx.namespaces.get(ident.namespace)
     existing = tx.tables.find(ident)
@@ -110,5 +110,7 @@ def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode
     if mode is RegisterMode.CREATE:
         raise TableAlreadyExists(ident)
     if existing.kind is not TableKind.TABLE:
-        raise InvalidTableState(ident, "is a materialized view, which no table replaces; drop it first")
+        raise InvalidTableState(
+            ident, "is a materialized view and cannot be replaced by a table; drop it first"
+        )
     return existing

@@ -1,4 +1,4 @@
-"""What callers can do with the rows of a table."""
+"""Operations on the rows of a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult
-from tidemill.catalog.operations.stored_queries import stored_query_of, through
+from tidemill.catalog.operations.stored_queries import query_over_source, stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import (
     Authorizer,
@@ -29,7 +29,7 @@ from tidemill.catalog.ports import (
 
 
 class RowOperations:
-    """Every operation works on the branch it is given, and refuses one that does not exist."""
+    """Every operation takes a branch and raises BranchNotFound if it does not exist."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class RowOperations:
     ) -> WriteResult:
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._versions.get_branch(ident, branch)
-        kept = rows.read_all()
-        created = self._create_if_declared(table, kept)
-        return created or self._data.insert(table, kept.to_reader(), mode)
+        table_rows = rows.read_all()
+        created = self._create_if_declared(table, table_rows)
+        return created or self._data.insert(table, table_rows.to_reader(), mode)
 
     def merge(
         self,
@@ -71,15 +71,15 @@ class RowOperations:
     ) -> EditResult:
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._versions.get_branch(ident, branch)
-        kept = rows.read_all()
+        table_rows = rows.read_all()
         if self._versions.find_latest(table) is None:
             for name in merge.on:
-                if name.strip("`") not in kept.schema.names:
-                    raise TableColumnNotFound(ident, name, tuple(kept.schema.names))
-        created = self._create_if_declared(table, kept)
+                if name.strip("`") not in table_rows.schema.names:
+                    raise TableColumnNotFound(ident, name, tuple(table_rows.schema.names))
+        created = self._create_if_declared(table, table_rows)
         if created is not None:
             return EditResult(created.version, inserted=created.rows)
-        return self._edits.merge(table, kept.to_reader(), merge)
+        return self._edits.merge(table, table_rows.to_reader(), merge)
 
     def update(
         self, caller: Caller, ident: TableIdent, update: RowUpdate, branch: str = MAIN_BRANCH
@@ -90,16 +90,16 @@ class RowOperations:
 
         def set_properties(tx: CatalogTransaction, _: int) -> None:
             if update.properties:
-                known = tx.tables.get(ident).properties
-                tx.tables.set_properties(table.table_id, {**known, **update.properties})
+                current = tx.tables.get(ident).properties
+                tx.tables.set_properties(table.table_id, {**current, **update.properties})
 
-        done = self._edits.update(table, update, set_properties)
+        result = self._edits.update(table, update, set_properties)
         with self._store.transaction() as tx:
-            if not done.updated:
-                # There may have been nothing to commit, and so no transaction to do it in.
-                set_properties(tx, done.version)
+            if not result.updated:
+                # If no row changed there was no commit, and so no transaction that set the properties.
+                set_properties(tx, result.version)
             properties = tx.tables.get(ident).properties
-        return EditResult(done.version, updated=done.updated, properties=properties)
+        return EditResult(result.version, updated=result.updated, properties=properties)
 
     def delete(
         self, caller: Caller, ident: TableIdent, predicate: str, branch: str = MAIN_BRANCH
@@ -111,18 +111,20 @@ class RowOperations:
 
     def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
         try:
-            table, version = self._readable(caller, ident, query.branch, query.version)
+            table, version = self._resolve_version(caller, ident, query.branch, query.version)
         except TableIsQuery as view:
             stored = self._stored_query(caller, view.table)
-            return self.query(caller, stored.source, through(stored, self._schema(stored.source), query))
+            return self.query(
+                caller, stored.source, query_over_source(stored, self._schema(stored.source), query)
+            )
         return self._queries.query(table, query, version)
 
-    def query_given(
+    def query_in_memory(
         self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
     ) -> QueryResult:
-        """For a table whose rows are made when somebody asks for them."""
+        """For a table whose rows are generated when it is queried."""
         self._authorizer.require(caller, Permission.READ, ident)
-        return self._queries.query_given(ident, rows, query)
+        return self._queries.query_in_memory(ident, rows, query)
 
     def count_rows(
         self,
@@ -132,24 +134,24 @@ class RowOperations:
         version: int | None,
         branch: str = MAIN_BRANCH,
     ) -> tuple[int, int]:
-        """How many rows there are, and in which version."""
+        """Returns the number of rows and the version they were counted at."""
         try:
-            table, number = self._readable(caller, ident, branch, version)
+            table, number = self._resolve_version(caller, ident, branch, version)
         except TableIsQuery as view:
             stored = self._stored_query(caller, view.table)
-            wanted = through(
+            rewritten = query_over_source(
                 stored, self._schema(stored.source), TableQuery(filter=predicate, version=version)
             )
-            rows, number = self.count_rows(caller, stored.source, wanted.filter, None)
+            rows, number = self.count_rows(caller, stored.source, rewritten.filter, None)
             return rows if stored.limit is None else min(rows, stored.limit), number
         return self._queries.count_rows(table, predicate, number), number
 
     def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
-        table, version = self._readable(caller, ident, query.branch, query.version)
+        table, version = self._resolve_version(caller, ident, query.branch, query.version)
         return self._queries.explain(table, query, version, is_verbose=is_verbose)
 
     def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
-        table, version = self._readable(caller, ident, query.branch, query.version)
+        table, version = self._resolve_version(caller, ident, query.branch, query.version)
         return self._queries.analyze(table, query, version)
 
     def _stored_query(self, caller: Caller, table: Table) -> StoredQuery:
@@ -161,7 +163,7 @@ class RowOperations:
     def _schema(self, ident: TableIdent) -> pa.Schema:
         return self._data.schema(self._versions.get_branch(ident, MAIN_BRANCH), None)
 
-    def _readable(
+    def _resolve_version(
         self, caller: Caller, ident: TableIdent, branch: str, version: int | None
     ) -> tuple[Table, int]:
         self._authorizer.require(caller, Permission.READ, ident)
@@ -170,16 +172,16 @@ class RowOperations:
         return table, latest.version if version is None else self._versions.get(table, version).version
 
     def _create_if_declared(self, table: Table, rows: pa.Table) -> WriteResult | None:
-        """The first rows of a declared table make it; None when it has data, perhaps since a moment ago."""
+        """Creates a declared table from its first rows; None if it has data, even if only just now."""
         if self._versions.find_latest(table) is not None:
             return None
         try:
-            return self._data.create(table, rows.to_reader(), _nothing_else)
+            return self._data.create(table, rows.to_reader(), _no_effect)
         except (ConcurrentModification, TableAlreadyExists):
             if self._versions.find_latest(table) is None:
                 raise
             return None
 
 
-def _nothing_else(_: CatalogTransaction, __: int) -> None:
+def _no_effect(_: CatalogTransaction, __: int) -> None:
     return None

@@ -1,4 +1,4 @@
-"""Schemas of table versions that were read before."""
+"""A cache of the schemas of table versions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidemill.catalog.ports import TableData
 MAX_FIELDS: Final = 200_000
 
 
-class KnownSchemas:
-    """A committed version never changes, so its schema is read from storage once; the oldest go first."""
+class SchemaCache:
+    """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
 
     def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
         self._data = data
@@ -26,7 +26,7 @@ class KnownSchemas:
         self._lock = threading.Lock()
 
     def of(self, table: Table, version: TableVersion) -> pa.Schema:
-        # A number that was given out again has another commit behind it.
+        # A version number can be reused by another commit, so the number alone is not enough.
         key = (
             version.table_id,
             version.branch,
@@ -34,14 +34,14 @@ class KnownSchemas:
             version.staged_path,
             version.created_at,
         )
-        found = self._schemas.get(key)
-        if found is None:
+        schema = self._schemas.get(key)
+        if schema is None:
             may_block()
-            found = self._data.schema(table, version.version)
-            self._keep(key, found)
-        return found
+            schema = self._data.schema(table, version.version)
+            self._add(key, schema)
+        return schema
 
-    def _keep(self, key: Hashable, schema: pa.Schema) -> None:
+    def _add(self, key: Hashable, schema: pa.Schema) -> None:
         with self._lock:
             if key in self._schemas:
                 return

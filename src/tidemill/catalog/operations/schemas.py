@@ -1,4 +1,4 @@
-"""What callers can do with the columns of a table; each change is one new version."""
+"""Operations on the columns of a table. Each change commits one version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SchemaOperations:
         return self._schemas.add_columns(table, columns)
 
     def add_empty_columns(self, caller: Caller, ident: TableIdent, branch: str, fields: pa.Schema) -> int:
-        """Columns without values, of which nothing but their types is known."""
+        """Adds columns of the given types, all NULL."""
         table = self._writable(caller, ident, branch)
         _check_new(fields.names)
         return self._schemas.add_empty_columns(table, fields)
@@ -64,8 +64,8 @@ class SchemaOperations:
         if not paths:
             raise InvalidInput("columns", "is empty; name at least one column")
         parsed = [parse_path(path, "columns") for path in paths]
-        whole = [segments[0] for segments in parsed if len(segments) == 1]
-        on_commit = self._bindings.forgetting(table, whole) if table.branch == MAIN_BRANCH else _nothing_else
+        top_level = [segments[0] for segments in parsed if len(segments) == 1]
+        on_commit = self._bindings.forgetting(table, top_level) if table.branch == MAIN_BRANCH else _no_effect
         return self._schemas.drop_columns(table, paths, on_commit)
 
     def update_field_metadata(
@@ -77,9 +77,9 @@ class SchemaOperations:
         return self._schemas.update_field_metadata(table, updates)
 
     def _renaming(self, table: Table, new_names: dict[str, str]) -> TransactionEffect:
-        """Functions are bound to the columns of main."""
+        """Renames the bindings of functions, which exist only on main."""
         if not new_names or table.branch != MAIN_BRANCH:
-            return _nothing_else
+            return _no_effect
         return self._bindings.renaming(table, new_names)
 
     def _writable(self, caller: Caller, ident: TableIdent, branch: str) -> Table:
@@ -95,8 +95,8 @@ def _check_new(names: Sequence[str]) -> None:
     for name in names:
         check_name(name, "name")
         if names.count(name) > 1:
-            raise InvalidInput("new_columns", f"names '{name}' twice")
+            raise InvalidInput("new_columns", f"contains '{name}' twice")
 
 
-def _nothing_else(_: CatalogTransaction, __: int) -> None:
+def _no_effect(_: CatalogTransaction, __: int) -> None:
     return None

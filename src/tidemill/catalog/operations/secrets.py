@@ -1,4 +1,4 @@
-"""What callers can do with secrets: set them, replace them, list them, never read them."""
+"""Operations on secrets. Callers can set, replace, list and drop them, but never read their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SecretOperations:
         self._cipher = cipher
 
     def create(self, caller: Caller, ident: TableIdent, value: str) -> Secret:
-        """Raises SecretAlreadyExists: creating never replaces."""
+        """Raises SecretAlreadyExists; use `alter` to replace a value."""
         self._authorizer.require(caller, Permission.FUNCTION, ident)
         sealed = self._cipher.seal(checked_value(value))
         with self._store.transaction() as tx:
@@ -25,7 +25,7 @@ class SecretOperations:
             return tx.secrets.get(ident)
 
     def alter(self, caller: Caller, ident: TableIdent, value: str) -> Secret:
-        """Gives a secret another value; raises SecretNotFound."""
+        """Replaces the value of a secret; raises SecretNotFound."""
         self._authorizer.require(caller, Permission.FUNCTION, ident)
         sealed = self._cipher.seal(checked_value(value))
         with self._store.transaction() as tx:
@@ -38,7 +38,7 @@ class SecretOperations:
             return tx.secrets.get(ident)
 
     def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[Secret]:
-        """Those directly in the namespace, sorted by name."""
+        """Secrets directly in the namespace, sorted by name."""
         self._authorizer.require(caller, Permission.READ, namespace)
         with self._store.transaction() as tx:
             return tx.secrets.list_in(namespace)

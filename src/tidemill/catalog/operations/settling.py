@@ -1,8 +1,14 @@
-"""Brings the rows of versions and the manifests in storage together.
+"""Reconciles the version rows in the database with the manifests in storage.
 
-A row reserves a version's number, and the manifest at its final name decides who has it. Between the two a
-process may die, and other writers work in storage without asking. Everything here can be done by anybody, at
-any time and more than once: the writer that reserved the number, the next reader, several of them at a time.
+A row reserves the number of a version, and the manifest at its final name decides whose version it is. A
+process may die between the two steps, and writers by location change storage without asking the catalog. So
+rows and manifests can differ at any time: a row whose manifest is not published yet, was cleaned up, or is
+another writer's; or a manifest without a row.
+
+Commits settle their own version, and readers repair what they come across (`ensure_readable`, `reconcile`).
+Everything here can run in any process, at any time, more than once and concurrently. Two mistakes would lose
+data: taking "not published yet" for "gone" (`_is_gone` checks in a safe order), and taking unreachable
+storage for a table without versions (`_check_storage`). docs/consistency.md has the full argument.
 """
 
 from __future__ import annotations
@@ -31,9 +37,9 @@ class VersionSettling:
         self._manifests = manifests
 
     def remove_deleted(self, versions: Sequence[TableVersion]) -> None:
-        """Takes the manifests of versions that are marked as deleted out of storage; the data stays.
+        """Removes the manifests and then the rows of versions marked as deleted. The data files stay.
 
-        What a crash interrupts is finished by the next reader that lists the directory.
+        If a crash interrupts this, the next reader that lists the directory finishes it.
         """
         if not versions:
             return
@@ -48,14 +54,14 @@ class VersionSettling:
         run_repeatable(self._store, remove)
 
     def withdraw(self, table: Table, version: TableVersion) -> None:
-        """Takes a version back that has just been committed, unless somebody has built on it already."""
+        """Undoes a version that was just committed, unless a later version exists already."""
 
         def withdraw(tx: CatalogTransaction) -> None:
             tx.tables.lock(table)
             latest = tx.versions.find_latest(table.table_id, table.branch)
             is_newest = latest is not None and _is_same(latest, version)
             if not is_newest or self._manifests.has(self._manifests.next_key(table, version)):
-                log.warning("a version stays", table=str(table.ident), version=version.version)
+                log.warning("version cannot be withdrawn", table=str(table.ident), version=version.version)
                 return
             tx.versions.remove(version.table_id, version.branch, version.version)
             self._manifests.remove(version.staged_path)
@@ -63,23 +69,23 @@ class VersionSettling:
 
         run_repeatable(self._store, withdraw)
 
-    def readable(self, version: TableVersion) -> TableVersion | None:
-        """The version with its manifest in place: a crash may have left that to the next reader.
+    def ensure_readable(self, version: TableVersion) -> TableVersion | None:
+        """Finishes the commit of a version if a crash interrupted it, and returns its row.
 
-        None when the manifest is gone. The version may turn out to be another writer's.
+        None if the manifest is gone. The row may turn out to be that of another writer's version.
         """
         size = self._manifests.size_of(version.manifest_path)
         if version.deferred is None and size == version.manifest_size:
             return version
         may_block()
         try:
-            # One that others followed had its manifest in place once; it was cleaned up since.
+            # If later versions exist, this one was published once and has been cleaned up since.
             return None if size is None and self._has_followers(version) else self.settle(version)
         except OSError as error:
-            raise Unavailable(f"The storage of version {version.version} does not answer: {error}") from error
+            raise Unavailable(f"Storage does not respond for version {version.version}: {error}") from error
 
     def settle(self, version: TableVersion, staged: StagedManifest | None = None) -> TableVersion | None:
-        """Publishes the manifest of a row and records what came of it; returns the row as it is then."""
+        """Publishes the manifest of a row and records the outcome; returns the resulting row."""
         match self._manifests.publish(version, staged):
             case Publication.OURS:
                 settled = self._record(version)
@@ -88,7 +94,7 @@ class VersionSettling:
                         self._manifests.remove(version.staged_path)
                 return settled
             case Publication.FOREIGN:
-                return self._exchange(version)
+                return self._replace_row(version)
             case Publication.MISSING:
                 return None
 
@@ -98,7 +104,7 @@ class VersionSettling:
         return latest is not None and latest.version > version.version
 
     def _record(self, version: TableVersion) -> TableVersion:
-        """Makes the writes that waited for the manifest, once: whoever clears the row has made them."""
+        """Applies the deferred writes once: only the process that clears them from the row applies them."""
         deferred = version.deferred
         if deferred is None:
             return version
@@ -108,31 +114,33 @@ class VersionSettling:
             if current is not None and current.deferred is not None:
                 tx.apply(deferred)
                 if not tx.versions.settle(version):
-                    raise _RecordedByAnother
+                    raise _AlreadyRecorded
 
-        with suppress(_RecordedByAnother):
+        with suppress(_AlreadyRecorded):
             run_repeatable(self._store, record)
         return replace(version, deferred=None)
 
-    def _exchange(self, version: TableVersion) -> TableVersion | None:
-        """Another writer's manifest has the name that the row reserved: the row is made to tell of theirs."""
+    def _replace_row(self, version: TableVersion) -> TableVersion | None:
+        """Replaces our row by one for the version of another writer, whose manifest has the final name."""
         size = self._manifests.size_of(version.manifest_path)
 
-        def exchange(tx: CatalogTransaction) -> TableVersion | None:
+        def replace_row(tx: CatalogTransaction) -> TableVersion | None:
             current = tx.versions.lock(version)
             if current is None:
-                # Whoever exchanged it while we waited for the lock put another row in its place.
+                # Another process replaced the row while we waited for the lock.
                 return tx.versions.find(version.table_id, version.branch, version.version)
             if not _is_same(current, version):
                 return current
             tx.versions.remove(version.table_id, version.branch, version.version)
             if size is None:
                 return None
-            found = _found(version.table_id, version.branch, version.version, version.manifest_path, size, tx)
+            found = _found_version(
+                version.table_id, version.branch, version.version, version.manifest_path, size, tx
+            )
             tx.versions.add(found)
             return found
 
-        return run_repeatable(self._store, exchange)
+        return run_repeatable(self._store, replace_row)
 
     def remove_row(self, version: TableVersion) -> None:
         def remove(tx: CatalogTransaction) -> None:
@@ -143,37 +151,39 @@ class VersionSettling:
         run_repeatable(self._store, remove)
 
     def reconcile(self, table: Table) -> bool:
-        """Makes the rows tell what storage holds; returns whether there is any version."""
+        """Makes the rows match the manifests in storage; returns whether there is any version."""
         may_block()
         stored = self._manifests.find_all(table)
         with self._store.reading() as tx:
             rows = tx.versions.list_all(table.table_id, table.branch)
             deleted = tx.versions.list_deleted(table.table_id, table.branch)
         self.remove_deleted(deleted)
-        known = {row.version for row in (*rows, *deleted)}
+        known_versions = {row.version for row in (*rows, *deleted)}
         suspects = [row for row in rows if row.version not in stored.final]
         if rows and len(suspects) == len(rows):
             self._check_storage(table, rows, stored)
-        found = {version: key for version, key in sorted(stored.final.items()) if version not in known}
-        newest = max((*known, *found), default=0)
+        found = {
+            version: key for version, key in sorted(stored.final.items()) if version not in known_versions
+        }
+        newest = max((*known_versions, *found), default=0)
         gone = [row for row in suspects if self._is_gone(row, newest)]
         if gone or found:
-            self._adapt(table, gone, found, newest)
+            self._update_rows(table, gone, found, newest)
         for row in rows:
-            # A crash may have come before the manifest was in place, or before the staged one was removed.
+            # A crash may have come before the manifest was published, or before the staged one was removed.
             if row.staged_path in stored.staged and row not in gone:
                 self.settle(row)
         return bool(found) or len(gone) < len(rows)
 
-    def _adapt(
+    def _update_rows(
         self, table: Table, suspects: Sequence[TableVersion], found: dict[int, str], newest: int
     ) -> None:
-        """Removes rows whose manifest is gone and adds those of manifests that were found.
+        """Removes rows whose manifest is gone and adds rows for manifests that were found.
 
-        Under the table's lock, and looking again: what was listed may have been cleaned up since.
+        Checks again under the table's lock, because listed files may have been cleaned up since.
         """
 
-        def adapt(tx: CatalogTransaction) -> None:
+        def update_rows(tx: CatalogTransaction) -> None:
             tx.tables.lock(table)
             rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
             gone = [
@@ -184,7 +194,7 @@ class VersionSettling:
             left = rows.keys() - {row.version for row in gone}
             lost = [row.version for row in gone if row.version > max(left, default=0)]
             if lost:
-                # Their numbers will be given out again: what was computed from them counts no more.
+                # Their numbers will be reused, so coverage computed from them is no longer valid.
                 tx.versions.forget_results(table.table_id, table.branch, min(lost))
             for row in gone:
                 tx.versions.remove(row.table_id, row.branch, row.version)
@@ -193,26 +203,26 @@ class VersionSettling:
                 if version in deleted:
                     continue
                 size = self._manifests.size_of(key)
-                # Another server may have found it, too.
+                # Another server may have added it, too.
                 with suppress(TableVersionAlreadyExists):
                     if size is not None:
-                        tx.versions.add(_found(table.table_id, table.branch, version, key, size, tx))
+                        tx.versions.add(_found_version(table.table_id, table.branch, version, key, size, tx))
 
-        run_repeatable(self._store, adapt)
+        run_repeatable(self._store, update_rows)
 
     def _is_gone(self, row: TableVersion, newest: int) -> bool:
-        """Whether the manifest was there and is not, as opposed to: is not there yet.
+        """Whether the manifest was published and removed, as opposed to not being published yet.
 
-        In this order: the staged manifest is removed only once the final one is there. A version that others
-        followed had its manifest in place, whatever was left behind where it was staged.
+        The order of the checks matters: the staged manifest is removed only after the final one exists. A
+        version with later versions was published, even if its staged manifest was left behind.
         """
         is_staged = row.version >= newest and self._manifests.has(row.staged_path)
         return not is_staged and not self._manifests.has(row.manifest_path)
 
     def _check_storage(self, table: Table, rows: Sequence[TableVersion], stored: Listing) -> None:
-        """Refuses to take storage that shows none of a table's versions for a table without versions.
+        """Raises TableStorageMissing if storage has none of the table's versions: it may be unreachable.
 
-        A branch, though, is deleted by clients that do not tell us; then its table is still there.
+        Clients may delete a branch without telling the catalog. Then the manifests of main still exist.
         """
         if any(row.staged_path in stored.staged for row in rows):
             return
@@ -223,16 +233,16 @@ class VersionSettling:
             raise TableStorageMissing(table.ident, table.location, rows[-1].version)
 
 
-class _RecordedByAnother(Exception):
-    """Somebody else has made the deferred writes of a version; ours are undone."""
+class _AlreadyRecorded(Exception):
+    """Another process has applied the deferred writes of a version; ours are rolled back."""
 
 
-def _is_same(one: TableVersion, other: TableVersion) -> bool:
-    """Whether two rows of one number mean the same manifest."""
-    return (one.staged_path, one.manifest_size) == (other.staged_path, other.manifest_size)
+def _is_same(left: TableVersion, right: TableVersion) -> bool:
+    """Whether two rows of one version are for the same manifest."""
+    return (left.staged_path, left.manifest_size) == (right.staged_path, right.manifest_size)
 
 
-def _found(
+def _found_version(
     table_id: UUID, branch: str, version: int, key: str, size: int, tx: CatalogTransaction
 ) -> TableVersion:
     return TableVersion(table_id, branch, version, key, key, size, tx.now())

@@ -1,4 +1,4 @@
-"""What callers can do with single versions of a table: go back to one, measure one, describe one anew."""
+"""Operations on a whole version of a table: restore, statistics, schema metadata."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class SnapshotOperations:
         self._snapshots = snapshots
 
     def restore(self, caller: Caller, ident: TableIdent, branch: str, version: int) -> int:
-        """Makes a new version that is like an old one; what came between stays in the history."""
+        """Commits a new version with the content of an old one. Versions in between stay in the history."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._versions.get_branch(ident, branch)
         self._versions.get(table, version)
         if table.kind is TableKind.VIEW:
             raise InvalidTableState(
-                ident, "is a materialized view; refresh it with the src_version that it shall show"
+                ident,
+                "is a materialized view and cannot be restored; refresh it with the src_version to show",
             )
         return self._snapshots.restore(table, version)
 

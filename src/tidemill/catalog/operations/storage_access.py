@@ -1,4 +1,4 @@
-"""How far credentials go that a caller is given for a table's files."""
+"""Whether vended credentials are read-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.errors import PermissionDenied
 
 
 def storage_access_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> StorageAccess:
-    """As far as the caller's permissions on the table."""
+    """WRITE if the caller may write to the table, else READ."""
     try:
         authorizer.require(caller, Permission.WRITE, ident)
     except PermissionDenied:

@@ -1,4 +1,4 @@
-"""What callers can do with names that stand for queries, and how reads go through them to their sources."""
+"""Operations on stored queries, and the translation of reads into queries on their sources."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StoredQueryOperations:
         self._files = files
 
     def create(self, caller: Caller, query: StoredQuery) -> StoredQuery:
-        """Takes a name as a table does; raises TableAlreadyExists, NamespaceNotFound."""
+        """Raises TableAlreadyExists, NamespaceNotFound. Stored queries share their names with tables."""
         self._authorizer.require(caller, Permission.WRITE, query.table.ident)
         self._authorizer.require(caller, Permission.READ, query.source)
-        # It has no data, but a place of its own, like everything that has a name.
+        # It has no data, but a location of its own, like everything that has a name.
         table = replace(query.table, location=self._files.location_of(query.table.table_id))
         stored = replace(query, table=table)
         with self._store.transaction() as tx:
@@ -37,7 +37,7 @@ class StoredQueryOperations:
         return stored
 
     def describe(self, caller: Caller, ident: TableIdent) -> StoredQuery:
-        """Raises StoredQueryNotFound when the name is a table's."""
+        """Raises StoredQueryNotFound if the name is that of a table."""
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
@@ -64,35 +64,37 @@ def stored_query_of(store: CatalogStore, table: Table) -> StoredQuery:
         return tx.stored_queries.get(table)
 
 
-def through(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQuery:
-    """The query of the source that a query of the name means; raises Unsupported where there is none."""
+def query_over_source(stored: StoredQuery, source: pa.Schema, query: TableQuery) -> TableQuery:
+    """Translates a query on a stored query into one on its source; raises Unsupported if impossible."""
     name = stored.table.ident
     if query.version is not None:
-        raise Unsupported(f"version: {name} is a view, which has no versions of its own")
+        raise Unsupported(f"version: {name} is a view and has no versions of its own; leave it out")
     is_plain = query.filter is None and not query.order and query.vector is None and query.full_text is None
     if stored.limit is not None and not is_plain:
-        raise Unsupported(f"{name} is a view with a LIMIT; reading a part of its rows is not supported yet")
+        raise Unsupported(
+            f"{name} is a view with a LIMIT; filters, searches and ordering are not supported on it yet"
+        )
     if query.full_text is not None and any(
         quoted_name(alias) != expression for alias, expression in stored.columns.items()
     ):
         raise Unsupported(
-            f"full_text_query: {name} is a view that renames columns; search its source instead"
+            f"full_text_query: {name} is a view that renames or computes columns; search its source instead"
         )
-    names = _Names(stored, source)
+    rewriter = _ColumnRewriter(stored, source)
     vector = query.vector
     if vector is not None and vector.column is not None:
-        vector = replace(vector, column=names.plain(vector.column))
+        vector = replace(vector, column=rewriter.source_column(vector.column))
     return replace(
         query,
-        columns=names.columns(query),
-        filter=names.both(query.filter),
+        columns=rewriter.columns(query),
+        filter=rewriter.combined_filter(query.filter),
         vector=vector,
-        order=tuple(replace(entry, column=names.plain(entry.column)) for entry in query.order),
-        limit=_limit(stored, query),
+        order=tuple(replace(entry, column=rewriter.source_column(entry.column)) for entry in query.order),
+        limit=_combined_limit(stored, query),
     )
 
 
-class _Names:
+class _ColumnRewriter:
     """The columns of a stored query, as expressions over its source."""
 
     def __init__(self, stored: StoredQuery, source: pa.Schema) -> None:
@@ -103,44 +105,47 @@ class _Names:
         def replacement(name: str) -> str | None:
             expression = self._stored.columns.get(name)
             if expression is None and name in self._hidden:
-                known = ", ".join(self._stored.columns)
+                available = ", ".join(self._stored.columns)
                 raise InvalidInput(
-                    field, f"{self._stored.table.ident} has no column '{name}'; its columns are {known}"
+                    field, f"{self._stored.table.ident} has no column '{name}'; its columns are {available}"
                 )
             return None if expression is None else f"({expression})"
 
         return with_names_replaced(text, replacement, field)
 
-    def both(self, predicate: str | None) -> str | None:
-        """The rows of the query that meet the predicate as well."""
+    def combined_filter(self, predicate: str | None) -> str | None:
+        """The filter of the stored query combined with the predicate."""
         if predicate is None:
             return self._stored.filter
         inner = self.expression(predicate, "filter")
         return inner if self._stored.filter is None else f"({self._stored.filter}) AND ({inner})"
 
     def columns(self, query: TableQuery) -> dict[str, str]:
-        given = query.columns
-        if given is None:
+        requested = query.columns
+        if requested is None:
             return dict(self._stored.columns)
-        if isinstance(given, tuple):
-            return {name: self.expression(_written(name), "columns") for name in given}
-        return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in given.items()}
+        if isinstance(requested, tuple):
+            return {name: self.expression(_quoted_if_bare(name), "columns") for name in requested}
+        return {alias: self.expression(text, f"columns.{alias}"[:200]) for alias, text in requested.items()}
 
-    def plain(self, column: str) -> str:
-        """The source's column behind one that is only passed on."""
-        expression = self.expression(_written(column), "column")
+    def source_column(self, column: str) -> str:
+        """The column of the source, if the stored query passes it through unchanged."""
+        expression = self.expression(_quoted_if_bare(column), "column")
         name = expression.strip("()`").replace("``", "`")
         if quoted_name(name) != expression.strip("()"):
-            raise Unsupported(f"column: '{column}' of {self._stored.table.ident} is computed when it is read")
+            raise Unsupported(
+                f"column: '{column}' of {self._stored.table.ident} is computed by the view; "
+                "only columns of its source are supported here"
+            )
         return name
 
 
-def _written(name: str) -> str:
-    """A column as a client names it: bare, whatever characters it has, or a path in quotes of its own."""
+def _quoted_if_bare(name: str) -> str:
+    """Quotes a bare column name. A path, or a name that is quoted already, stays as it is."""
     return name if "." in name or "`" in name else quoted_name(name)
 
 
-def _limit(stored: StoredQuery, query: TableQuery) -> int | None:
+def _combined_limit(stored: StoredQuery, query: TableQuery) -> int | None:
     if stored.limit is None:
         return query.limit
     left = max(stored.limit - (query.offset or 0), 0)

@@ -1,4 +1,4 @@
-"""What callers can do with tables as a whole."""
+"""Operations on tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tidemill.catalog.model.tables import (
     TableSummary,
     TableVersion,
 )
-from tidemill.catalog.operations.locations import TablePlaces
+from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.schema_cache import KnownSchemas
+from tidemill.catalog.operations.schema_cache import SchemaCache
 from tidemill.catalog.operations.storage_access import storage_access_of
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
@@ -65,8 +65,8 @@ class TableOperations:
         self._snapshots = snapshots
         self._versions = versions
         self._refs = refs
-        self._places = TablePlaces(files)
-        self._schemas = KnownSchemas(data)
+        self._locations = TableLocations(files)
+        self._schemas = SchemaCache(data)
 
     def create(
         self,
@@ -77,13 +77,13 @@ class TableOperations:
         properties: Mapping[str, str],
         location: str | None = None,
     ) -> TableDescription:
-        """A declared table is filled where it lies; an overwritten one keeps its place and its history."""
+        """Declared and overwritten tables keep their location; overwritten ones also keep their history."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         existing = self._find(ident)
         if existing is not None and existing.kind is TableKind.QUERY:
             raise TableAlreadyExists(ident)
         if existing is not None and location is not None:
-            self._check_place(existing, location)
+            self._check_location(existing, location)
         if existing is not None and self._versions.find_latest(existing) is not None:
             if mode is CreateMode.CREATE:
                 raise TableAlreadyExists(ident)
@@ -97,7 +97,7 @@ class TableOperations:
             else:
                 self._fill(existing, rows, properties)
         except TableAlreadyExists:
-            # Somebody else made it since we looked.
+            # Another caller has created it since the check.
             if mode is not CreateMode.EXIST_OK:
                 raise
         return self._describe(self._get(ident))
@@ -112,7 +112,7 @@ class TableOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._new_table(ident, properties, location)
         if ident.namespace == SYSTEM_NAMESPACE:
-            self._make_system_namespace()
+            self._ensure_system_namespace()
         with self._store.transaction() as tx:
             self._add(tx, table)
         return table
@@ -122,27 +122,27 @@ class TableOperations:
     ) -> TableDescription:
         self._authorizer.require(caller, Permission.READ, ident)
         try:
-            table, version = self._at(caller, ident, point or TablePoint())
+            table, version = self._resolve_point(caller, ident, point or TablePoint())
         except TableIsQuery as query:
             return self._describe_query(query.table)
         schema = None if version is None else self._schemas.of(table, version)
         return TableDescription(table, version, schema)
 
     def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
-        """Raises what describing it would raise, without opening the table."""
+        """Raises the same errors as `describe`, without opening the table."""
         self._authorizer.require(caller, Permission.READ, ident)
         if point == TablePoint():
             self._get(ident)
         else:
-            self._at(caller, ident, point)
+            self._resolve_point(caller, ident, point)
 
     def summary(self, description: TableDescription) -> TableSummary | None:
-        """Figures of what was described; None while there is no data."""
+        """Counts for the described version; None if the table has no data."""
         version = description.version
         return None if version is None else self._snapshots.summary(description.table, version.version)
 
     def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
-        """What a client that was shown the table needs to open it in storage; may hold credentials."""
+        """Storage options with which a client can open the table. They may contain credentials."""
         return self._files.vend(table.location, storage_access_of(self._authorizer, caller, table.ident))
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
@@ -151,7 +151,7 @@ class TableOperations:
             return tx.tables.list_names(path, page, declared)
 
     def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
-        """Tables of all namespaces."""
+        """Tables in all namespaces."""
         root = NamespacePath()
         self._authorizer.require(caller, Permission.READ, root)
         with self._store.reading() as tx:
@@ -161,10 +161,10 @@ class TableOperations:
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
-            if not self._places.is_managed(table.location):
+            if not self._locations.is_managed(table.location):
                 raise InvalidTableState(
                     ident,
-                    f"its data at {table.location} is outside the warehouse, where nothing is deleted; "
+                    f"its data at {table.location} is outside the warehouse and cannot be deleted; "
                     "deregister it instead",
                 )
             tx.tables.remove(table.table_id)
@@ -175,14 +175,14 @@ class TableOperations:
         try:
             self._data.create(table, rows, lambda tx, _: self._add(tx, table))
         except (TableAlreadyExists, NamespaceNotFound):
-            self._remove_unnamed(table)
+            self._remove_unregistered(table)
             raise
 
-    def _remove_unnamed(self, table: Table) -> None:
-        """Takes away what was written for a table that did not come to be, but not from a chosen place."""
+    def _remove_unregistered(self, table: Table) -> None:
+        """Cleans up after a failed creation. Files at a location that the caller chose stay."""
         with self._store.transaction() as tx:
             if tx.tables.find_by_id(table.table_id) is not None:
-                # Another writer's first version was in place before ours.
+                # Another writer published its first version before ours.
                 tx.tables.remove(table.table_id)
         if table.location == self._files.location_of(table.table_id):
             self._files.remove_table(table.location)
@@ -197,23 +197,28 @@ class TableOperations:
     def _overwrite(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
         if table.kind is TableKind.VIEW:
             raise InvalidTableState(
-                table.ident, "is a materialized view, which no table replaces; drop it first"
+                table.ident, "is a materialized view and cannot be replaced by a table; drop it first"
             )
         self._data.insert(table, rows, InsertMode.OVERWRITE)
         with self._store.transaction() as tx:
             tx.tables.set_properties(table.table_id, properties)
 
-    def _check_place(self, table: Table, location: str) -> None:
-        if self._places.settled(location) != table.location:
-            raise InvalidInput("location", f"{table.ident} lies at {table.location} and is not moved")
+    def _check_location(self, table: Table, location: str) -> None:
+        if self._locations.normalize(location) != table.location:
+            raise InvalidInput(
+                "location",
+                f"{table.ident} is at {table.location} and cannot be moved; leave the location out",
+            )
 
     def _add(self, tx: CatalogTransaction, table: Table) -> None:
         if table.location != self._files.location_of(table.table_id):
-            self._places.check_free(tx, table.location)
+            self._locations.check_free(tx, table.location)
         tx.tables.add(table)
 
-    def _at(self, caller: Caller, ident: TableIdent, point: TablePoint) -> tuple[Table, TableVersion | None]:
-        """The table on the branch and the version that are meant; no version is a table without data."""
+    def _resolve_point(
+        self, caller: Caller, ident: TableIdent, point: TablePoint
+    ) -> tuple[Table, TableVersion | None]:
+        """Returns the table on the branch, and the version. The version is None if the table has no data."""
         version, branch = point.version, point.branch or MAIN_BRANCH
         if point.tag is not None:
             tag = self._refs.get_tag(caller, ident, point.tag)
@@ -224,7 +229,7 @@ class TableOperations:
         return table, self._versions.get(table, version)
 
     def _describe_query(self, table: Table) -> TableDescription:
-        """The columns of a query under a name, at the version of its source."""
+        """The columns of a stored query, with the latest version of its source."""
         stored = stored_query_of(self._store, table)
         return TableDescription(table, self._versions.find_latest(self._get(stored.source)), stored.output)
 
@@ -233,8 +238,8 @@ class TableOperations:
         schema = None if latest is None else self._schemas.of(table, latest)
         return TableDescription(table, latest, schema)
 
-    def _make_system_namespace(self) -> None:
-        """Clients keep their own tables there, and take it for given."""
+    def _ensure_system_namespace(self) -> None:
+        """Creates the namespace in which clients keep their own tables; they assume that it exists."""
         with self._store.transaction() as tx, suppress(NamespaceAlreadyExists):
             if tx.namespaces.find(SYSTEM_NAMESPACE) is None:
                 tx.namespaces.add(Namespace(uuid4(), SYSTEM_NAMESPACE))
@@ -253,10 +258,10 @@ class TableOperations:
         table_id = uuid4()
         self._files.check_reachable()
         if location is None:
-            place = self._files.location_of(table_id)
+            table_location = self._files.location_of(table_id)
         else:
-            place = self._places.settled(location)
+            table_location = self._locations.normalize(location)
             with self._store.transaction() as tx:
-                self._places.check_free(tx, place)
-            self._places.check_empty(place)
-        return Table(table_id, ident, place, properties=dict(properties))
+                self._locations.check_free(tx, table_location)
+            self._locations.check_empty(table_location)
+        return Table(table_id, ident, table_location, properties=dict(properties))

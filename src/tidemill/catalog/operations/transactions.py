@@ -1,4 +1,4 @@
-"""What callers can do with transactions: look at them, note properties, stop those that still run."""
+"""Operations on transactions: describe them, set properties, cancel those that are running."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tidemill.catalog.ports import Authorizer, CatalogStore
 from tidemill.catalog.schema_ports import CommitHistory, OpenTransactions
 from tidemill.errors import InvalidInput
 
-# A commit looked for by its id is searched from the newest version back; each is one small file.
+# The search for a commit by UUID goes back from the latest version and reads one small file for each.
 VERSIONS_SEARCHED = 1000
 
 
 class TransactionOperations:
-    """An id is a job's, alone or after its table's id; or a table's id and a version or a commit's uuid."""
+    """Ids: a job id, alone or after the table id; or a table id with a version or a commit UUID."""
 
     def __init__(
         self,
@@ -54,46 +54,46 @@ class TransactionOperations:
         self._running = running
 
     def describe(self, caller: Caller, levels: Sequence[str]) -> Transaction:
-        found = self._get(caller, levels)
+        transaction = self._get(caller, levels)
         with self._store.transaction() as tx:
-            notes = tx.notes.get(found.key)
-        return _with(found, notes)
+            transaction_properties = tx.transaction_properties.get(transaction.key)
+        return _with_properties(transaction, transaction_properties)
 
     def alter(
         self, caller: Caller, levels: Sequence[str], actions: Sequence[TransactionAction]
     ) -> Transaction:
-        """Does all of the actions or none."""
-        found = self._get(caller, levels)
-        self._authorizer.require(caller, Permission.WRITE, found.table)
+        """Applies all of the actions or none."""
+        transaction = self._get(caller, levels)
+        self._authorizer.require(caller, Permission.WRITE, transaction.table)
         with self._store.transaction() as tx:
-            before = tx.notes.get(found.key)
+            before = tx.transaction_properties.get(transaction.key)
             after = dict(before)
             for index, action in enumerate(actions):
                 match action:
                     case SetStatus():
-                        if _is_cancelling(found, action.status):
-                            self._running.cancel(caller, tx, found.key)
+                        if _is_cancelling(transaction, action.status):
+                            self._running.cancel(caller, tx, transaction.key)
                     case SetProperty() | UnsetProperty():
-                        _note(found, after, action, f"actions[{index}]")
+                        _apply_action(transaction, after, action, f"actions[{index}]")
                     case _:
                         assert_never(action)
             if after != before:
-                tx.notes.put(found.key, before, after)
-        return _with(self._get(caller, levels), after)
+                tx.transaction_properties.put(transaction.key, before, after)
+        return _with_properties(self._get(caller, levels), after)
 
     def _get(self, caller: Caller, levels: Sequence[str]) -> Transaction:
         if not levels or not all(levels):
-            raise InvalidInput("id", "has to name a transaction: a job, or a table and one of its versions")
+            raise InvalidInput("id", "must name a transaction: a job, or a table and one of its versions")
         *above, last = levels
         running = self._running.find(caller, last)
         if running is not None:
             if above and tuple(above) != running.table.levels:
                 raise TransactionNotFound(last)
             return running
-        found = self._find_commit(caller, table_ident(tuple(above)), last) if above else None
-        if found is None:
+        transaction = self._find_commit(caller, table_ident(tuple(above)), last) if above else None
+        if transaction is None:
             raise TransactionNotFound(".".join(levels))
-        return found
+        return transaction
 
     def _find_commit(self, caller: Caller, ident: TableIdent, last: str) -> Transaction | None:
         self._authorizer.require(caller, Permission.READ, ident)
@@ -116,38 +116,46 @@ class TransactionOperations:
         return None if self._versions.find(table, version) is None else self._history.find(table, version)
 
 
-def _with(found: Transaction, notes: Mapping[str, str]) -> Transaction:
-    return replace(found, properties={**notes, **found.properties})
+def _with_properties(transaction: Transaction, transaction_properties: Mapping[str, str]) -> Transaction:
+    return replace(transaction, properties={**transaction_properties, **transaction.properties})
 
 
-def _is_cancelling(found: Transaction, wanted: TransactionStatus) -> bool:
-    """A transaction can be told to stop and nothing else; to be told what it is already changes nothing."""
-    if wanted is found.status:
+def _is_cancelling(transaction: Transaction, new_status: TransactionStatus) -> bool:
+    """The only possible change of status is to cancel. Setting the current status changes nothing."""
+    if new_status is transaction.status:
         return False
-    is_open = found.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
-    if not is_open or wanted is not TransactionStatus.CANCELED:
+    is_open = transaction.status in (TransactionStatus.QUEUED, TransactionStatus.RUNNING)
+    if not is_open or new_status is not TransactionStatus.CANCELED:
         raise ConcurrentModification(
-            f"Transaction {found.key} is {found.status.value}, not to be {wanted.value}"
+            f"Transaction {transaction.key} is {transaction.status.value} "
+            f"and cannot become {new_status.value}"
         )
     return True
 
 
-def _note(found: Transaction, notes: dict[str, str], action: SetProperty | UnsetProperty, field: str) -> None:
-    if action.key in found.properties:
-        raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is what the transaction says of itself")
-    is_there = action.key in notes
+def _apply_action(
+    transaction: Transaction,
+    transaction_properties: dict[str, str],
+    action: SetProperty | UnsetProperty,
+    field: str,
+) -> None:
+    if action.key in transaction.properties:
+        raise InvalidInput(f"{field}.key", f"{action.key!r:.60} is set by the server and cannot be changed")
+    exists = action.key in transaction_properties
     match action:
         case SetProperty():
-            if is_there and action.mode is SetMode.FAIL:
+            if exists and action.mode is SetMode.FAIL:
                 raise ConcurrentModification(
-                    f"Transaction {found.key} has a property {action.key!r:.60} already"
+                    f"Transaction {transaction.key} already has a property {action.key!r:.60}"
                 )
-            if not is_there or action.mode is SetMode.OVERWRITE:
-                notes[action.key] = action.value
+            if not exists or action.mode is SetMode.OVERWRITE:
+                transaction_properties[action.key] = action.value
         case UnsetProperty():
-            if not is_there and action.mode is UnsetMode.FAIL:
-                raise ConcurrentModification(f"Transaction {found.key} has no property {action.key!r:.60}")
-            notes.pop(action.key, None)
+            if not exists and action.mode is UnsetMode.FAIL:
+                raise ConcurrentModification(
+                    f"Transaction {transaction.key} has no property {action.key!r:.60}"
+                )
+            transaction_properties.pop(action.key, None)
         case _:
             assert_never(action)
 

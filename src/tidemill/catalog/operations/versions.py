@@ -1,16 +1,18 @@
-"""Table versions: commits by put-if-not-exists.
+"""Table versions: commits with put-if-absent.
 
-Two things decide who has version n. Among those who ask the catalog it is the row of (table, branch, n) in
-the database. Writers that know only the table's location do not ask: they put the manifest at its final name,
-if there is none. So the final name decides, and the row reserves it:
+Two things decide whose version n is. Among writers that use the catalog it is the row of (table, branch, n)
+in the database. Writers by location do not ask the catalog: they put the manifest at its final name if there
+is none. So the final name decides, and the row only reserves it:
 
-1. *reserve*: insert the row, with the staged manifest it means; a row that is there already is a conflict;
+1. *reserve*: insert the row, with the digest of the staged manifest; an existing row is a conflict;
 2. *publish*: give the staged manifest its final name, if that is free (`StoredManifests.publish`);
-3. *settle*: if the manifest there is ours, record what was deferred until then and remove the staged one; if
-   it is somebody else's, exchange the row for one that tells of theirs, and report a conflict.
+3. *settle*: if the manifest there is ours, apply the deferred writes and remove the staged manifest; if it is
+   another writer's, replace the row by one for that version, and report a conflict.
 
-Nothing is acknowledged before step 3. A process that dies in between leaves a row; whoever reads the table
-next does the steps that are missing. docs/consistency.md has the whole picture.
+Nothing is acknowledged before step 3. A process that dies in between leaves a row, and the next reader of the
+table completes the missing steps. The row alone is not enough, because writers by location never see it.
+The final name alone is not enough, because bookkeeping in the database must become visible together with the
+version. docs/consistency.md has the full argument.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ from tidemill.catalog.ports import (
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 
-FEW_VERSIONS: Final = 20
-"""So many are looked for in storage one by one; for more the directory is listed."""
+MAX_CHECKED_SINGLY: Final = 20
+"""Up to this many versions are checked in storage one by one; for more, the directory is listed."""
 ATTEMPTS: Final = 5
 
 
@@ -66,13 +68,13 @@ class VersionOperations:
         self.withdraw = self._settling.withdraw
 
     def create(self, caller: Caller, ident: TableIdent, branch: str, entry: VersionEntry) -> TableVersion:
-        """Commits what a client staged. A new branch comes with its first version, before its reference."""
+        """Commits a client's staged manifest. The first version of a branch comes before its reference."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self.get_table(ident, branch)
         return self._commit(table, entry, lambda: self.check_entry(table, entry), None)
 
     def check_entry(self, table: Table, entry: VersionEntry) -> StagedManifest | None:
-        """Reads a client's staged manifest; None if its version is there already: that is for the commit."""
+        """Reads and checks a client's staged manifest; None if the version exists already."""
         self._manifests.check_request(table, entry)
         latest = self.find_latest(table)
         with self._store.reading() as tx:
@@ -83,14 +85,14 @@ class VersionOperations:
         return self._manifests.check_content(table, entry)
 
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
-        """Reads a client's staged manifest of a table that has no versions yet."""
+        """Reads and checks the staged manifest of a client for a table that has no versions yet."""
         self._manifests.check_request(table, entry)
         return self._manifests.check_content(table, entry)
 
     def commit(
         self, table: Table, entry: VersionEntry, on_commit: TransactionEffect | None = None
     ) -> TableVersion:
-        """Commits a manifest that this process has staged; `on_commit` becomes visible together with it."""
+        """Commits a manifest that this process staged. `on_commit` becomes visible together with it."""
         self._manifests.check_request(table, entry)
         self.find_latest(table)
         return self._commit(table, entry, lambda: self._manifests.find_staged(entry), on_commit)
@@ -102,7 +104,7 @@ class VersionOperations:
         read: Callable[[], StagedManifest | None],
         on_commit: TransactionEffect | None,
     ) -> TableVersion:
-        """Once, as a rule: again if the version that was in the way has gone meanwhile."""
+        """Reserves and publishes; tries again if the conflicting version has disappeared in the meantime."""
         staged: StagedManifest | None = None
         for _ in range(ATTEMPTS):
             try:
@@ -110,7 +112,7 @@ class VersionOperations:
                 version = self._reserve(table, entry, staged, on_commit)
                 settled = self.publish(table, version, entry, staged)
             except StagedManifestMissing:
-                # It may have gone with its table.
+                # It may have been removed with its table.
                 self._check_exists(table)
                 if staged is not None:
                     raise
@@ -119,7 +121,9 @@ class VersionOperations:
                     return settled
         if staged is None:
             raise StagedManifestMissing(entry)
-        raise Unavailable(f"Version {entry.version} of {table.ident} comes and goes; try again")
+        raise Unavailable(
+            f"Version {entry.version} of {table.ident} keeps appearing and disappearing; try again"
+        )
 
     def _reserve(
         self,
@@ -129,10 +133,10 @@ class VersionOperations:
         on_commit: TransactionEffect | None,
     ) -> TableVersion:
         try:
-            # Again, it gives the row that was made or makes it: there are no two of one number.
+            # Repeatable: it returns the row that an earlier attempt inserted, or inserts it.
             return run_repeatable(self._store, lambda tx: self.add(tx, table, entry, staged, on_commit))
         except TableVersionAlreadyExists:
-            # Somebody was faster between our look and our row; perhaps the very same request.
+            # Another writer was faster, perhaps with the very same request.
             with self._store.reading() as tx:
                 existing = tx.versions.find(table.table_id, table.branch, entry.version)
             if existing is None:
@@ -147,7 +151,7 @@ class VersionOperations:
         staged: StagedManifest | None,
         on_commit: TransactionEffect | None = None,
     ) -> TableVersion:
-        """Reserves the number; returns the row that was there when the version exists."""
+        """Reserves the number; returns the existing row if the version exists."""
         latest = tx.versions.find_latest(table.table_id, table.branch)
         existing = _find_at(tx, table, latest, entry.version)
         if existing is not None:
@@ -157,7 +161,7 @@ class VersionOperations:
             deferring = tx.deferring()
             on_commit(deferring.transaction, entry.version)
             deferred = deferring.packed()
-            # It may have waited for another writer.
+            # `on_commit` may have waited for another writer.
             latest = tx.versions.find_latest(table.table_id, table.branch)
         _check_follows(tx, table, latest, entry.version)
         if staged is None:
@@ -181,7 +185,7 @@ class VersionOperations:
     def add_replayable(
         self, tx: CatalogTransaction, table: Table, entry: VersionEntry, staged: StagedManifest | None
     ) -> TableVersion:
-        """Like `add`, for entries among others: somebody else's version there undoes the transaction."""
+        """Like `add`, but raises TableVersionAlreadyExists for the version of another request."""
         try:
             version: TableVersion | None = self.add(tx, table, entry, staged)
         except TableVersionAlreadyExists:
@@ -193,35 +197,36 @@ class VersionOperations:
     def publish(
         self, table: Table, version: TableVersion, entry: VersionEntry, staged: StagedManifest | None
     ) -> TableVersion | None:
-        """What follows a reservation. The same request again gets the same answer, another's a conflict.
+        """Publishes and settles a reserved version. A repeated request gets the same result.
 
-        None when the number was somebody else's and is free again. Raises CommitStateUnknown when storage
-        does not answer; the row stays until somebody can tell.
+        None if the number belonged to another writer and is free again. Raises TableVersionAlreadyExists if
+        the version is another writer's, and CommitStateUnknown if storage does not respond; then the row
+        stays until a reader can settle it.
         """
         is_ours = version.staged_path == entry.manifest_path
         try:
             settled = self._settling.settle(version, staged if is_ours else None)
             if settled is None:
-                # Neither the staged manifest nor the final one is there: nobody can ever read this version.
+                # Neither the staged manifest nor the final one exists: this version can never be read.
                 self._settling.remove_row(version)
                 if is_ours:
                     raise StagedManifestMissing(entry)
                 return None
-            if not self._is_of(settled, entry):
+            if not self._is_for_entry(settled, entry):
                 raise TableVersionAlreadyExists(table.ident, entry.version)
         except (OSError, Unavailable) as error:
             raise CommitStateUnknown(
-                f"Version {entry.version} of {table.ident} is reserved, but storage does not say whether its "
-                f"manifest is in place ({error}); reading the table will tell"
+                f"Version {entry.version} of {table.ident} is reserved, but it is unknown whether its "
+                f"manifest was published ({error}); read the table to find out"
             ) from error
         return settled
 
-    def _is_of(self, version: TableVersion, entry: VersionEntry) -> bool:
-        """Whether it is what the request asked for; its row may be one that was found in storage."""
+    def _is_for_entry(self, version: TableVersion, entry: VersionEntry) -> bool:
+        """Whether the version is the one in the request, even if its row was found in storage."""
         if version.staged_path == entry.manifest_path:
             return True
         staged = self._manifests.find_staged(entry)
-        return staged is not None and self._manifests.holds(version.manifest_path, staged)
+        return staged is not None and self._manifests.has_content(version.manifest_path, staged)
 
     def list_versions(
         self, caller: Caller, ident: TableIdent, branch: str, order: Order, page: Page
@@ -235,12 +240,12 @@ class VersionOperations:
         if order is Order.DESCENDING and page == Page(limit=1):
             return [latest]
         found = self._page(table, order, page)
-        if page.limit is not None and page.limit <= FEW_VERSIONS:
-            readable = [
-                latest if version == latest else self._settling.readable(version) for version in found
+        if page.limit is not None and page.limit <= MAX_CHECKED_SINGLY:
+            ensure_readable = [
+                latest if version == latest else self._settling.ensure_readable(version) for version in found
             ]
-            if None not in readable:
-                return [version for version in readable if version is not None]
+            if None not in ensure_readable:
+                return [version for version in ensure_readable if version is not None]
         self._settling.reconcile(table)
         found = self._page(table, order, page)
         if not found:
@@ -248,7 +253,7 @@ class VersionOperations:
         return found
 
     def _page(self, table: Table, order: Order, page: Page) -> Sequence[TableVersion]:
-        after = None if page.after is None else _version_token(page.after)
+        after = None if page.after is None else _parse_page_token(page.after)
         with self._store.reading() as tx:
             return tx.versions.list_page(
                 table.table_id, table.branch, after, page.limit, is_descending=order is Order.DESCENDING
@@ -266,11 +271,11 @@ class VersionOperations:
             self._reconcile_if_ahead(table)
             with self._store.reading() as tx:
                 found = tx.versions.find(table.table_id, table.branch, version)
-        readable = None if found is None else self._settling.readable(found)
-        if found is not None and readable is None:
-            # Cleaned up, or all of the storage is away: that is another answer.
+        ensure_readable = None if found is None else self._settling.ensure_readable(found)
+        if found is not None and ensure_readable is None:
+            # It was cleaned up, or storage is unreachable; the latter raises here.
             self._settling.reconcile(table)
-        return readable
+        return ensure_readable
 
     def get(self, table: Table, version: int) -> TableVersion:
         found = self.find(table, version)
@@ -279,25 +284,27 @@ class VersionOperations:
         return found
 
     def find_latest(self, table: Table) -> TableVersion | None:
-        """The newest version that can be read; None while there is no data.
+        """The latest version that can be read; None if the table has no data.
 
-        Clients delete manifests and write versions without telling us; that is noticed here.
+        Notices manifests that were removed or added without the catalog.
         """
-        readable = self._find_readable(table)
-        if readable is not None and not self._manifests.has(self._manifests.next_key(table, readable)):
-            return readable
+        ensure_readable = self._find_latest_readable(table)
+        if ensure_readable is not None and not self._manifests.has(
+            self._manifests.next_key(table, ensure_readable)
+        ):
+            return ensure_readable
         for _ in range(ATTEMPTS):
             if not self._settling.reconcile(table):
                 return None
-            readable = self._find_readable(table)
-            if readable is not None:
-                return readable
-        raise Unavailable(f"The manifests of {table.ident} come and go; try again")
+            ensure_readable = self._find_latest_readable(table)
+            if ensure_readable is not None:
+                return ensure_readable
+        raise Unavailable(f"The manifests of {table.ident} keep appearing and disappearing; try again")
 
-    def _find_readable(self, table: Table) -> TableVersion | None:
+    def _find_latest_readable(self, table: Table) -> TableVersion | None:
         with self._store.reading() as tx:
             latest = tx.versions.find_latest(table.table_id, table.branch)
-        return None if latest is None else self._settling.readable(latest)
+        return None if latest is None else self._settling.ensure_readable(latest)
 
     def get_latest(self, table: Table) -> TableVersion:
         latest = self.find_latest(table)
@@ -307,13 +314,13 @@ class VersionOperations:
         return latest
 
     def _check_exists(self, table: Table) -> None:
-        """A table without versions may have been dropped since it was looked up; raises TableNotFound."""
+        """Raises TableNotFound if a table without versions has been dropped since it was looked up."""
         with self._store.reading() as tx:
             if tx.tables.find_by_id(table.table_id) is None:
                 raise TableNotFound(table.ident)
 
     def get_table(self, ident: TableIdent, branch: str) -> Table:
-        """The table on a branch that need not exist yet."""
+        """The table on a branch, which need not exist yet."""
         if branch != MAIN_BRANCH:
             check_branch_name(branch)
         with self._store.reading() as tx:
@@ -323,15 +330,15 @@ class VersionOperations:
         return table.on(branch)
 
     def get_branch(self, ident: TableIdent, branch: str) -> Table:
-        """The table on a branch that exists; raises BranchNotFound, and never means main instead."""
+        """The table on a branch; raises BranchNotFound instead of falling back to main."""
         table = self.get_table(ident, branch)
-        is_there = (
+        exists = (
             branch == MAIN_BRANCH
             or self._manifests.has_branch(table)
-            # Its first version comes before its reference.
+            # Its first version is committed before its reference.
             or self.find_latest(table) is not None
         )
-        if not is_there:
+        if not exists:
             raise BranchNotFound(ident, branch)
         return table
 
@@ -345,7 +352,7 @@ class VersionOperations:
 def _find_at(
     tx: CatalogTransaction, table: Table, latest: TableVersion | None, version: int
 ) -> TableVersion | None:
-    """The version of that number; nothing comes after the latest."""
+    """The row of that version, without a query if it follows the latest one."""
     if latest is None or version > latest.version:
         return None
     return latest if latest.version == version else tx.versions.find(table.table_id, table.branch, version)
@@ -353,7 +360,7 @@ def _find_at(
 
 def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | None, version: int) -> None:
     if latest is None and table.branch != MAIN_BRANCH:
-        # A branch starts with the number of the version it was made from.
+        # A branch starts with the number of the version it was created from.
         return
     expected = 1 if latest is None else latest.version + 1
     if version == expected:
@@ -366,7 +373,7 @@ def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | 
     raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
 
 
-def _version_token(token: str) -> int:
+def _parse_page_token(token: str) -> int:
     if not (token.isascii() and token.isdigit() and len(token) < 20):
-        raise InvalidInput("page_token", f"{token!r:.60} is not a token of a version listing")
+        raise InvalidInput("page_token", f"{token!r:.60} is not a page token of this listing")
     return int(token)

@@ -1,1 +1,1 @@
-"""What all protocols share: from a request to its handler, and from errors to responses."""
+"""What all protocols share: routing, reading requests, running handlers, and rendering errors."""

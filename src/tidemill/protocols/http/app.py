@@ -1,4 +1,15 @@
-"""The ASGI application: finds the route, reads the body, runs the handler, answers every error."""
+"""The ASGI application: finds the route, reads the body, runs the handler, renders errors.
+
+Handlers are synchronous. A request runs in one of three ways. Quick routes run on the event loop first,
+because switching to a thread costs more than a read from a local database; if such a handler would block, it
+raises `WouldBlock` and runs again from the start in a thread (see `catalog/nonblocking.py`). Routes that wait
+for a job have a thread limit of their own. All others share `limits.threads` threads. If waiting requests
+used those too, a few long polls would stop the whole server.
+
+Every error becomes a response here, in the format of the service that the path belongs to. This is one of the
+few places that catch all exceptions: an unexpected one is logged with the request id, and the client gets
+that id without any details.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +44,7 @@ from tidemill.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tidemill.protocols.http.call import Call, Callers, Handler
+from tidemill.protocols.http.call import Call, CallerResolver, Handler
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
@@ -42,16 +53,16 @@ REQUEST_ID_HEADER: Final = "x-request-id"
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CLIENT_CLOSED_REQUEST: Final = 499
 RETRY_AFTER_SECONDS: Final = "1"
-PANIC: Final = "PanicException"
+RUST_PANIC: Final = "PanicException"
 
 log = structlog.get_logger("tidemill.http")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error on its way out: what a protocol needs to put it into its own words.
+    """An error to be rendered by a protocol.
 
-    `error` is not there for faults of ours; `operation` is the method and the pattern of its path.
+    `error` is None for unexpected exceptions. `operation` is the method and the path pattern of the route.
     """
 
     code: ErrorCode
@@ -67,7 +78,7 @@ ErrorRenderer: TypeAlias = Callable[[Refusal], Response]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One protocol: where its paths begin, its routes, and how it says no."""
+    """One protocol: the prefix of its paths, its routes, and how it renders errors."""
 
     prefix: tuple[str, ...]
     routes: Sequence[Route]
@@ -76,7 +87,7 @@ class Service:
 
 @dataclass(slots=True)
 class _Trace:
-    """What the log line of a request will say."""
+    """Collects what is logged about a request."""
 
     method: str
     request_id: str
@@ -89,7 +100,7 @@ class _Trace:
 
 
 class _Request:
-    """What an ASGI server hands over, with its headers readable."""
+    """An ASGI request with parsed headers."""
 
     __slots__ = ("headers", "receive", "scope")
 
@@ -100,32 +111,36 @@ class _Request:
 
 
 class HttpApp:
-    """Services in the order they are asked; the last one takes every path."""
+    """Dispatches to the first service whose prefix matches. The last service takes all other paths."""
 
     def __init__(
-        self, services: Sequence[Service], operations: Operations, limits: Limits, callers: Callers
+        self,
+        services: Sequence[Service],
+        operations: Operations,
+        limits: Limits,
+        resolve_caller: CallerResolver,
     ) -> None:
         self._services = [(service, Router(service.routes)) for service in services]
         self._operations = operations
         self._limits = limits
-        self._callers = callers
+        self._resolve_caller = resolve_caller
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="request")
         self._waiting_threads = anyio.CapacityLimiter(limits.waiting_threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
         else:
-            raise NotImplementedError(f"{scope['type']} connections are not served")
+            raise NotImplementedError(f"{scope['type']} connections are not supported")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         request = _Request(scope, receive)
         trace = _Trace(scope["method"], _request_id(request.headers))
         try:
-            response = await self._answer(request, trace)
+            response = await self._respond(request, trace)
         except ClientDisconnect:
             _log_request(trace, CLIENT_CLOSED_REQUEST, started)
             return
@@ -133,9 +148,9 @@ class HttpApp:
         await response(scope, receive, send)
         _log_request(trace, response.status_code, started)
 
-    async def _answer(self, request: _Request, trace: _Trace) -> Response:
+    async def _respond(self, request: _Request, trace: _Trace) -> Response:
         raw_path = _raw_path(request.scope)
-        # A path that cannot be decoded is refused by the protocol it was meant for.
+        # If the path cannot be decoded, the error is rendered by the service it was meant for.
         service, router = self._service_of(tuple(filter(None, raw_path.decode("latin-1").split("/"))))
         try:
             segments = path_segments(raw_path)
@@ -144,7 +159,7 @@ class HttpApp:
             trace.route = match.route.pattern
             return await self._call(request, match, trace)
         except TidemillError as error:
-            return _refuse(service, error, request, trace)
+            return _error_response(service, error, request, trace)
         except ClientDisconnect:
             raise
         except Exception:
@@ -158,7 +173,7 @@ class HttpApp:
             return service.render_error(refusal)
 
     async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
-        caller = ANONYMOUS_CALLER if match.route.is_public else self._callers(request.headers)
+        caller = ANONYMOUS_CALLER if match.route.is_public else self._resolve_caller(request.headers)
         trace.caller = caller.principal
         call = Call(
             operations=self._operations,
@@ -170,10 +185,10 @@ class HttpApp:
             body=await self._read_body(request, match.route.body),
         )
         if match.route.is_quick and self._limits.runs_quick_on_loop:
-            # Going to a thread and back costs more than a look into the database.
+            # Switching to a thread and back costs more than a read from the database.
             with suppress(WouldBlock, Unavailable), nonblocking():
                 return match.route.handler(call)
-        handler = partial(_handled, match.route.handler, call)
+        handler = partial(_run_handler, match.route.handler, call)
         if match.route.is_waiting:
             return await anyio.to_thread.run_sync(handler, limiter=self._waiting_threads)
         return await asyncio.get_running_loop().run_in_executor(self._threads, handler)
@@ -196,12 +211,12 @@ class HttpApp:
                 return await _drain_body(request, self._limits.arrow_bytes)
 
 
-def _handled(handler: Handler, call: Call) -> Response:
-    """A panic of a Rust library is no Exception in Python; to us it is one fault of one request."""
+def _run_handler(handler: Handler, call: Call) -> Response:
+    """Turns a panic of a Rust library, which is not an Exception in Python, into an error of this request."""
     try:
         return handler(call)
     except BaseException as error:
-        if type(error).__name__ != PANIC:
+        if type(error).__name__ != RUST_PANIC:
             raise
         raise RuntimeError(f"a library panicked: {error}") from error
 
@@ -209,19 +224,19 @@ def _handled(handler: Handler, call: Call) -> Response:
 async def _read_body(request: _Request, limit_bytes: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise InvalidInput("content-encoding", f"{encoding!r:.60} is not read here; send the body as it is")
-    chunks = [chunk async for chunk in _chunks(request, limit_bytes)]
+        raise InvalidInput("content-encoding", f"{encoding!r:.60} is not supported; send the body unencoded")
+    chunks = [chunk async for chunk in _read_chunks(request, limit_bytes)]
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _drain_body(request: _Request, limit_bytes: int) -> bytes:
-    """A client that is still sending when the answer comes may never read it."""
-    async for _ in _chunks(request, limit_bytes):
+    """Reads the body to its end: a client that is still sending may never read the response."""
+    async for _ in _read_chunks(request, limit_bytes):
         pass
     return b""
 
 
-async def _chunks(request: _Request, limit_bytes: int) -> AsyncIterator[bytes]:
+async def _read_chunks(request: _Request, limit_bytes: int) -> AsyncIterator[bytes]:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise PayloadTooLarge("The body", limit_bytes)
@@ -243,7 +258,7 @@ def _query(raw: bytes) -> QueryParams:
     return QueryParams(raw)
 
 
-def _refuse(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
+def _error_response(service: Service, error: TidemillError, request: _Request, trace: _Trace) -> Response:
     if error.code is ErrorCode.INTERNAL:
         log.error("request failed", route=trace.route, request_id=trace.request_id, exc_info=error)
     refusal = Refusal(error.code, str(error), trace.request_id, request.headers, error, trace.operation)
@@ -252,7 +267,7 @@ def _refuse(service: Service, error: TidemillError, request: _Request, trace: _T
         case MethodNotAllowed():
             response.headers["allow"] = ", ".join(error.allowed)
         case CommitStateUnknown():
-            # Sending it again without a key could do it twice.
+            # No Retry-After: repeating the request without an idempotency key could apply it twice.
             pass
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
@@ -269,8 +284,8 @@ def _raw_path(scope: Scope) -> bytes:
 
 
 def _request_id(headers: Headers) -> str:
-    given = headers.get(REQUEST_ID_HEADER, "")
-    return given if REQUEST_ID.fullmatch(given) else str(uuid4())
+    sent_id = headers.get(REQUEST_ID_HEADER, "")
+    return sent_id if REQUEST_ID.fullmatch(sent_id) else str(uuid4())
 
 
 def _log_request(trace: _Trace, status: int, started: float) -> None:
@@ -285,7 +300,7 @@ def _log_request(trace: _Trace, status: int, started: float) -> None:
     )
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _run_lifespan(receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,4 +1,4 @@
-"""Arrow streams that arrive as request bodies: read whole, checked, bounded."""
+"""Reads Arrow IPC streams in request bodies: complete, validated, with limits."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ MAX_FIELD_NESTING: Final = 50
 MAX_NAME_BYTES: Final = 4096
 MAX_METADATA_BYTES: Final = 1 << 20
 MAX_BATCH_ROWS: Final = 10_000_000
-# Lance panics on values that start where their type may not: anywhere in a damaged stream, and in a whole
-# one at multiples of 8, which for values of 16 bytes is not enough.
+# Lance panics on misaligned values. In a damaged stream they can start anywhere; in a valid one they start at
+# multiples of 8 bytes, which is not enough for values of 16 bytes.
 ALIGNED: Final = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 WIDELY_ALIGNED: Final = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 
 
 def read_stream(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
-    """The rows of an IPC stream; nothing of a damaged one is given out."""
+    """Reads the rows of an IPC stream. A damaged stream is rejected as a whole."""
     if not body:
-        raise InvalidInput("body", "is empty; it has to be an Arrow IPC stream, which has a schema at least")
+        raise InvalidInput("body", "is empty; it must be an Arrow IPC stream with at least a schema")
     if body.startswith(FILE_MAGIC):
-        raise InvalidInput("body", "is an Arrow IPC file; it has to be an Arrow IPC stream")
+        raise InvalidInput("body", "is an Arrow IPC file; it must be an Arrow IPC stream")
     try:
         _check_sizes(body, limit_bytes)
         return _read(body, limit_bytes)
-    # Extension types are read by code of their own, which raises what it likes.
+    # Extension types are read by their own code, which may raise any of these.
     except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
-        raise InvalidInput("body", f"is not a whole Arrow IPC stream ({str(error)[:300]})") from error
+        raise InvalidInput("body", f"is not a complete Arrow IPC stream ({str(error)[:300]})") from error
 
 
 def _check_sizes(body: bytes, limit_bytes: int) -> None:
-    """Refuses what would grow beyond the limit before a single buffer is decompressed."""
+    """Rejects a stream that would exceed the limit before any buffer is decompressed."""
     total = 0
     for size in decoded_sizes(body):
         total += size
@@ -54,11 +54,13 @@ def _read(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
     reader = pa.ipc.open_stream(source, options=options)
     batches, total = [], 0
     for batch in reader:
-        # Before anything else looks at it: offsets of an unchecked batch may point anywhere.
+        # Validate first: offsets of an unchecked batch may point anywhere.
         batch.validate(full=True)
         if batch.num_rows > MAX_BATCH_ROWS:
-            raise InvalidInput("body", f"has a batch of more than {MAX_BATCH_ROWS:,} rows; send several")
-        # A row of nulls takes no memory here and some wherever it goes.
+            raise InvalidInput(
+                "body", f"has a batch of more than {MAX_BATCH_ROWS:,} rows; send smaller batches"
+            )
+        # Rows of nulls take no memory here, but do where they are stored.
         total += max(batch.nbytes, batch.num_rows)
         if total > limit_bytes:
             raise PayloadTooLarge("The decoded Arrow stream", limit_bytes)
@@ -68,17 +70,15 @@ def _read(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
 
 
 def _check_end(body: bytes, end: int) -> None:
-    """Readers take a missing end marker for the end: rows cut off after a whole batch would go unnoticed."""
+    """Requires the end marker. Readers do not, so a stream cut off after a batch would lose rows silently."""
     if not body[:end].endswith(END_OF_STREAM):
-        raise InvalidInput("body", "is an Arrow IPC stream without its end marker; it was cut short")
+        raise InvalidInput("body", "is an Arrow IPC stream without its end marker; it was truncated")
     if end != len(body):
-        raise InvalidInput(
-            "body", f"goes on for {len(body) - end} bytes after the end of the Arrow IPC stream"
-        )
+        raise InvalidInput("body", f"has {len(body) - end} extra bytes after the end of the Arrow IPC stream")
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    """Names that Lance would store and could never find again, and schemas too large to work with."""
+    """Rejects names that Lance would store but could not find again, and schemas that are too large."""
     metadata, count = _metadata_bytes(schema.metadata), 0
     level: list[tuple[str, list[pa.Field]]] = [("", list(schema))]
     for _ in range(MAX_FIELD_NESTING + 1):
@@ -100,7 +100,7 @@ def _check_schema(schema: pa.Schema) -> None:
         ]
         if not level:
             return
-    raise InvalidInput("body", f"has columns nested more than {MAX_FIELD_NESTING} deep")
+    raise InvalidInput("body", f"has columns nested more than {MAX_FIELD_NESTING} levels deep")
 
 
 def _check_names(path: str, fields: Iterable[pa.Field]) -> None:
@@ -111,29 +111,33 @@ def _check_names(path: str, fields: Iterable[pa.Field]) -> None:
             raise InvalidInput(
                 "body",
                 f"has the name {name!r:.80} {where};"
-                f" names have 1 to {MAX_NAME_BYTES:,} bytes without '`' and NUL",
+                f" names must have 1 to {MAX_NAME_BYTES:,} bytes and no '`' or NUL",
             )
         if name in seen:
             raise InvalidInput("body", f"has the name {name!r:.80} twice {where}")
         seen.add(name)
 
 
-def _has_wide_values(kind: pa.DataType) -> bool:
-    """Values of 16 bytes, which in Rust have to start at a multiple of that and in C++ do not."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_wide_values(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return _has_wide_values(kind.value_type)
-    is_wide = pa.types.is_decimal(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
-    return is_wide or any(_has_wide_values(field.type) for field in _children(kind))
+def _has_wide_values(data_type: pa.DataType) -> bool:
+    """Whether the type has values of 16 bytes, which Rust requires to be aligned and C++ does not."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_wide_values(data_type.storage_type)
+    if pa.types.is_dictionary(data_type):
+        return _has_wide_values(data_type.value_type)
+    is_wide = (
+        pa.types.is_decimal(data_type)
+        or pa.types.is_string_view(data_type)
+        or pa.types.is_binary_view(data_type)
+    )
+    return is_wide or any(_has_wide_values(field.type) for field in _children(data_type))
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _children(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return _children(kind.value_type)
-    return [kind.field(index) for index in range(kind.num_fields)]
+def _children(data_type: pa.DataType) -> list[pa.Field]:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _children(data_type.storage_type)
+    if pa.types.is_dictionary(data_type):
+        return _children(data_type.value_type)
+    return [data_type.field(index) for index in range(data_type.num_fields)]
 
 
 def _metadata_bytes(metadata: dict[bytes, bytes] | None) -> int:

@@ -1,4 +1,4 @@
-"""How large the batches of an Arrow IPC stream become when decompressed, read from their headers alone."""
+"""Reads the decompressed sizes of the batches of an Arrow IPC stream from their headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-# Positions of fields in the tables of Message.fbs, counted as flatbuffers does.
+# Indexes of fields in the tables of Message.fbs, as flatbuffers counts them.
 MESSAGE_HEADER_TYPE: Final = 1
 MESSAGE_HEADER: Final = 2
 DICTIONARY_DATA: Final = 1
@@ -20,7 +20,7 @@ STORED_UNCOMPRESSED: Final = -1
 
 
 def decoded_sizes(body: bytes) -> Iterator[int]:
-    """The size of each batch once decompressed; raises ArrowInvalid on headers that make no sense."""
+    """The decompressed size of each batch; raises ArrowInvalid for invalid headers."""
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
         try:
             yield _decoded_size(message.metadata.to_pybytes(), message.body)
@@ -45,7 +45,7 @@ def _decoded_size(header: bytes, body: pa.Buffer | None) -> int:
 
 
 def _buffer_size(body: memoryview, offset: int, length: int) -> int:
-    """A compressed buffer starts with its real length."""
+    """The size of a buffer. A compressed buffer starts with its decompressed length."""
     if length == 0:
         return 0
     (size,) = struct.unpack_from("<q", body, _inside(offset))
@@ -55,7 +55,7 @@ def _buffer_size(body: memoryview, offset: int, length: int) -> int:
 
 
 class _Table:
-    """One flatbuffers table: fields are found through a table of offsets that stands before it."""
+    """A flatbuffers table. A table of offsets in front of it locates its fields."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
@@ -100,7 +100,7 @@ def _offset(data: bytes, position: int) -> int:
 
 
 def _inside(position: int) -> int:
-    """`struct` counts negative offsets from the end, which would be somewhere else entirely."""
+    """Rejects negative offsets, which `struct` would count from the end."""
     if position < 0:
         raise struct.error("negative offset")
     return position

@@ -1,4 +1,4 @@
-"""A request as handlers see it: parsed, read whole, with its caller known."""
+"""A request as handlers see it: parsed, with its body and its caller."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Call:
 
 Handler: TypeAlias = Callable[[Call], Response]
 
-Callers: TypeAlias = Callable[[Headers], Caller]
-"""Tells who sends a request, judged by its headers; raises Unauthenticated."""
+CallerResolver: TypeAlias = Callable[[Headers], Caller]
+"""Finds the caller of a request by its headers; raises Unauthenticated."""
 
 
 def local_caller(_headers: Headers) -> Caller:
-    """The embedded mode: whoever reaches the server is its owner; credentials are not looked at."""
+    """For embedded servers: every caller is the owner, and credentials are ignored."""
     return LOCAL_CALLER

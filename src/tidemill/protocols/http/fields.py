@@ -1,4 +1,11 @@
-"""Reading JSON bodies and query strings strictly where it matters and leniently where clients differ."""
+"""Reads and checks fields of JSON bodies and query strings.
+
+Types are checked strictly, so that a wrong value returns 400 with the name of the field instead of failing
+deep inside an operation. Reading is lenient where real clients differ: an empty body and `null` are an empty
+object, a null field is a missing one, and enum values are accepted in any case and with underscores. Strings
+that a database could not store (NUL, lone surrogates), deep nesting and long expressions are rejected here,
+because the code behind would fail on them in its own way, or recurse too deeply.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +28,7 @@ Choice = TypeVar("Choice", bound=Enum)
 
 
 def read_object(body: bytes) -> Fields:
-    """Nothing and `null` are an empty object: clients send both where the specification wants a body."""
+    """Reads a JSON object. Clients also send nothing or `null` where the specification requires a body."""
     if not body.strip():
         return Fields({})
     try:
@@ -31,26 +38,26 @@ def read_object(body: bytes) -> Fields:
     if value is None:
         return Fields({})
     if not isinstance(value, dict):
-        raise InvalidInput("body", "has to be a JSON object")
+        raise InvalidInput("body", "must be a JSON object")
     if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH:
         _check_depth(value)
     return Fields(value)
 
 
 class Fields:
-    """A JSON object whose values are checked as they are taken; null is the same as absent."""
+    """A JSON object whose values are checked as they are read. A null value counts as missing."""
 
-    def __init__(self, values: Mapping[str, Any], inside: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
         self._values = values
-        self._inside = inside
+        self._prefix = prefix
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """For those who check them by rules of their own."""
+        """The raw values, for callers that check them themselves."""
         return self._values
 
     def name_of(self, key: str) -> str:
-        return f"{self._inside}.{key}" if self._inside else key
+        return f"{self._prefix}.{key}" if self._prefix else key
 
     def has(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -65,11 +72,11 @@ class Fields:
     def required_text(self, key: str) -> str:
         value = self.text(key)
         if not value:
-            raise InvalidInput(self.name_of(key), "is missing; it has to be a non-empty string")
+            raise InvalidInput(self.name_of(key), "is missing; it must be a non-empty string")
         return value
 
     def expression(self, key: str) -> str | None:
-        """Text in the query language, short enough to be parsed safely."""
+        """Text in the query language. Its length is limited, so that it can be parsed safely."""
         value = self.text(key)
         return None if value is None else checked_expression(value, self.name_of(key))
 
@@ -79,16 +86,14 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
             raise InvalidInput(
-                self.name_of(key), f"has to be an integer of at least {minimum}, not {value!r:.60}"
+                self.name_of(key), f"must be an integer of at least {minimum}, not {value!r:.60}"
             )
         return value
 
     def required_integer(self, key: str, minimum: int) -> int:
         value = self.integer(key, minimum)
         if value is None:
-            raise InvalidInput(
-                self.name_of(key), f"is missing; it has to be an integer of at least {minimum}"
-            )
+            raise InvalidInput(self.name_of(key), f"is missing; it must be an integer of at least {minimum}")
         return value
 
     def number(self, key: str, minimum: float) -> float | None:
@@ -97,14 +102,14 @@ class Fields:
             return None
         if not _is_number(value) or value < minimum:
             raise InvalidInput(
-                self.name_of(key), f"has to be a number of at least {minimum}, not {value!r:.60}"
+                self.name_of(key), f"must be a number of at least {minimum}, not {value!r:.60}"
             )
         return float(value)
 
     def flag(self, key: str) -> bool | None:
         value = self.raw(key)
         if value is not None and not isinstance(value, bool):
-            raise InvalidInput(self.name_of(key), f"has to be true or false, not {value!r:.60}")
+            raise InvalidInput(self.name_of(key), f"must be true or false, not {value!r:.60}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:
@@ -112,7 +117,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise InvalidInput(self.name_of(key), "has to be a list of strings")
+            raise InvalidInput(self.name_of(key), "must be a list of strings")
         return tuple(_text(entry, self.name_of(key)) for entry in value)
 
     def texts_by_name(self, key: str) -> dict[str, str] | None:
@@ -128,7 +133,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise InvalidInput(self.name_of(key), "has to be a JSON object")
+            raise InvalidInput(self.name_of(key), "must be a JSON object")
         return Fields(value, self.name_of(key))
 
     def objects(self, key: str) -> tuple[Fields, ...]:
@@ -136,33 +141,35 @@ class Fields:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-            raise InvalidInput(self.name_of(key), "has to be a list of JSON objects")
+            raise InvalidInput(self.name_of(key), "must be a list of JSON objects")
         return tuple(Fields(entry, f"{self.name_of(key)}[{index}]") for index, entry in enumerate(value))
 
     def refuse_unknown(self, known: Collection[str]) -> None:
         for key in self._values:
             if key not in known:
-                raise InvalidInput(self.name_of(key)[:200], "is not known here")
+                raise InvalidInput(self.name_of(key)[:200], "is not a known field; leave it out")
 
     def refuse_given(self, *keys: str) -> None:
-        """Options the specification has and we do not serve: saying nothing would be a lie."""
+        """Rejects options of the specification that we do not support, instead of ignoring them silently."""
         for key in keys:
             if self.raw(key) not in (None, {}, [], ""):
                 raise InvalidInput(self.name_of(key), "is not supported yet; leave it out")
 
 
 def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
-    """Names of choices come in any case, as PascalCase and as snake_case."""
-    wanted = _folded(raw)
+    """Reads the value of an enum in any case, in PascalCase or snake_case."""
+    normalized = _normalized(raw)
     for choice in choices:
-        if _folded(str(choice.value)) == wanted:
+        if _normalized(str(choice.value)) == normalized:
             return choice
-    raise InvalidInput(field, f"{raw!r:.60} is none of {', '.join(str(choice.value) for choice in choices)}")
+    raise InvalidInput(
+        field, f"must be one of {', '.join(str(choice.value) for choice in choices)}, not {raw!r:.60}"
+    )
 
 
 def text_mapping(value: Any, field: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise InvalidInput(field, "has to be an object of strings")
+        raise InvalidInput(field, "must be an object of strings")
     return {_text(key, field): _text(entry, f"{field}.{key}"[:200]) for key, entry in value.items()}
 
 
@@ -178,9 +185,9 @@ def query_integer(query: QueryParams, key: str) -> int | None:
     value = query.get(key)
     if value is None or value == "":
         return None
-    # `int` alone would take underscores, spaces and digits of other scripts.
+    # `int` alone would accept underscores, spaces and digits of other scripts.
     if not value.removeprefix("-").isascii() or not value.removeprefix("-").isdigit() or len(value) > 19:
-        raise InvalidInput(key, f"has to be an integer, not {value!r:.60}")
+        raise InvalidInput(key, f"must be an integer, not {value!r:.60}")
     return int(value)
 
 
@@ -189,7 +196,7 @@ def query_flag(query: QueryParams, key: str) -> bool | None:
     if value is None or value == "":
         return None
     if value.lower() not in FLAGS:
-        raise InvalidInput(key, f"has to be true or false, not {value!r:.60}")
+        raise InvalidInput(key, f"must be true or false, not {value!r:.60}")
     return FLAGS[value.lower()]
 
 
@@ -204,25 +211,25 @@ def _check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise InvalidInput("body", f"is nested more than {MAX_JSON_DEPTH} deep")
+    raise InvalidInput("body", f"is nested more than {MAX_JSON_DEPTH} levels deep")
 
 
-def _folded(text: str) -> str:
+def _normalized(text: str) -> str:
     return text.replace("_", "").lower()
 
 
 def _text(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(field, f"has to be a string, not {value!r:.60}")
+        raise InvalidInput(field, f"must be a string, not {value!r:.60}")
     if "\x00" in value:
-        raise InvalidInput(field, "has a NUL character")
+        raise InvalidInput(field, "contains a NUL character")
     if not is_storable(value):
-        raise InvalidInput(field, "has half of a character (a lone surrogate)")
+        raise InvalidInput(field, "contains a lone surrogate, which is not valid Unicode")
     return value
 
 
 def is_storable(text: str) -> bool:
-    """Halves of characters, which JSON and URLs can spell, belong to no encoding."""
+    """Whether the text has no lone surrogates, which JSON and URLs can contain but UTF-8 cannot encode."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Ids in paths: what they are split by and what they name."""
+"""Reads the ids of namespaces and tables in paths."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MAX_DELIMITER_LENGTH: Final = 16
 def delimiter_of(call: Call) -> str:
     delimiter = call.query.get("delimiter", DEFAULT_DELIMITER)
     if not delimiter or len(delimiter) > MAX_DELIMITER_LENGTH:
-        raise InvalidInput("delimiter", f"has to have 1 to {MAX_DELIMITER_LENGTH} characters")
+        raise InvalidInput("delimiter", f"must have 1 to {MAX_DELIMITER_LENGTH} characters")
     return delimiter
 
 
 def split_id(raw: str, delimiter: str) -> tuple[str, ...]:
-    """The levels of an id; the delimiter alone is the root."""
+    """The levels of an id. The delimiter alone is the root."""
     return () if raw == delimiter else tuple(raw.split(delimiter))
 
 
 def levels_of(call: Call) -> tuple[str, ...]:
-    """The levels of the path's id; no id is the root, because URL libraries remove `/./`."""
+    """The levels of the id in the path. Without an id it is the root, because URL libraries remove `/./`."""
     raw = call.parameters.get("id")
     return () if raw is None else split_id(raw, delimiter_of(call))
 

@@ -1,4 +1,4 @@
-"""How much a request may bring and how many requests are worked on at once."""
+"""Limits on the size of requests and on how many run at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_EXPRESSION_BYTES: Final = 8 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`waiting_threads` serve long polls, which would otherwise take all threads from everybody else.
+    """`waiting_threads` serve long polls, which would otherwise occupy the threads of all other requests.
 
-    `runs_quick_on_loop` is for servers whose database and files are on the same machine: quick requests are
-    tried on the event loop before they get a thread.
+    `runs_quick_on_loop` is for servers whose database and files are on the same machine: quick requests run
+    on the event loop first, before they get a thread.
     """
 
     json_bytes: int = MIB

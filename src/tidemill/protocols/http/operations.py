@@ -1,4 +1,4 @@
-"""Everything a route can call, in one value."""
+"""The operations that routes can call, and the values they share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ READY: Final = "ok"
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """How the server's parts are; `database` and `storage` are "ok" or say what is wrong."""
+    """The health of the server. `database` and `storage` are "ok" or an error message."""
 
     status: Literal["ok", "degraded"]
     version: str
@@ -60,7 +60,7 @@ class HealthCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientCredential:
-    """What a client proves itself with."""
+    """The id and secret of a client."""
 
     client_id: str
     secret: str = field(repr=False)
@@ -74,10 +74,10 @@ class IssuedToken:
 
 class TokenIssuer(Protocol):
     def issue(self, credential: ClientCredential | None) -> IssuedToken:
-        """A token for that client; raises Unauthenticated."""
+        """Issues a token for the client; raises Unauthenticated."""
 
     def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
-        """A fresh token in place of one; raises InvalidInput for the token, Unauthenticated for the rest."""
+        """Replaces a token; raises InvalidInput for a bad token, Unauthenticated for a bad credential."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Answers: JSON, Arrow, or nothing with a status."""
+"""JSON, Arrow and empty responses."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def arrow_stream_response(table: pa.Table) -> Response:
 
 
 def without_nulls(value: dict[str, Any]) -> dict[str, Any]:
-    """Strict clients refuse null where the specification has an optional field."""
+    """Removes null entries: strict clients reject null for optional fields."""
     return {key: entry for key, entry in value.items() if entry is not None}

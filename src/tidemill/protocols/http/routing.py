@@ -1,4 +1,4 @@
-"""Routes as data, and the search for the one that a raw path means."""
+"""Routes, and the router that finds the one for a path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.protocols.http.call import Handler
 
 
 class BodyKind(Enum):
-    """What a route's body carries; each kind has its own size limit. IGNORED is read and thrown away."""
+    """The content of a request body. Each kind has its own size limit. IGNORED is read and discarded."""
 
     JSON = "json"
     ENVELOPE = "envelope"
@@ -26,7 +26,7 @@ class Route:
 
     `is_quick`: usually done after a few rows of the database, so the handler runs on the event loop first. If
     it finds that it would block, it stops there and runs again from the start in a thread. It may write
-    (`version/create` does), but every step of it has to be repeatable: see decision 13.
+    (`version/create` does), but every step of it must be repeatable: see decision 13.
     `is_waiting`: may wait for a job, so it runs in threads of its own and takes none from other requests.
     `is_public`: served to callers who have not authenticated.
     """
@@ -54,10 +54,10 @@ class _Node:
 
 
 def path_segments(raw_path: bytes) -> tuple[str, ...]:
-    """The decoded segments of a raw path: split first, decoded after, so that %2F stays inside a name.
+    """Splits a raw path and then decodes the segments, so that %2F stays inside a name.
 
-    Clients build on bases that end in a slash and add slashes at the end; both are ignored.
-    The Lance client form-encodes paths: a raw plus is a space.
+    Ignores empty segments: clients use base URLs that end in a slash, and append slashes.
+    The Lance client form-encodes paths, so a plus sign is a space.
     """
     if b"%" in raw_path or b"+" in raw_path or not raw_path.isascii():
         return tuple(_decoded(segment) for segment in raw_path.split(b"/") if segment)
@@ -72,7 +72,7 @@ def _decoded(segment: bytes) -> str:
 
 
 class Router:
-    """Prefers literal segments to parameters and goes back when that leads nowhere."""
+    """Prefers literal segments to parameters, and backtracks if that finds no route."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
@@ -82,7 +82,7 @@ class Router:
     def match(self, method: str, segments: tuple[str, ...]) -> Match:
         """Raises RouteNotFound, MethodNotAllowed."""
         allowed: set[str] = set()
-        for node, values in _leaves(self._root, segments, ()):
+        for node, values in _matching_nodes(self._root, segments, ()):
             if method in node.routes:
                 route, names = node.routes[method]
                 return Match(route, dict(zip(names, values, strict=True)))
@@ -102,11 +102,11 @@ class Router:
             else:
                 node = node.literals.setdefault(segment, _Node())
         if route.method in node.routes:
-            raise ValueError(f"{route.method} {route.pattern} is there twice")
+            raise ValueError(f"{route.method} {route.pattern} is defined twice")
         node.routes[route.method] = (route, tuple(names))
 
 
-def _leaves(
+def _matching_nodes(
     node: _Node, segments: tuple[str, ...], values: tuple[str, ...]
 ) -> Iterable[tuple[_Node, tuple[str, ...]]]:
     if not segments:
@@ -115,6 +115,6 @@ def _leaves(
         return
     head, rest = segments[0], segments[1:]
     if head in node.literals:
-        yield from _leaves(node.literals[head], rest, values)
+        yield from _matching_nodes(node.literals[head], rest, values)
     if node.parameter is not None:
-        yield from _leaves(node.parameter, rest, (*values, head))
+        yield from _matching_nodes(node.parameter, rest, (*values, head))

@@ -108,7 +108,7 @@ def _run_once(
     receipts = call.operations.receipts
 
     def record(tx: CatalogTransaction, response: ReplayableResponse) -> None:
-        receipts.keep(tx, replace(request, outcome=response.to_bytes()))
+        receipts.record(tx, replace(request, outcome=response.to_bytes()))
 
     try:
         return run(record)
@@ -123,7 +123,7 @@ def _run_once(
         if response.status not in FINAL_STATUSES:
             raise
         return ReplayableResponse.from_bytes(
-            receipts.keep_alone(replace(request, outcome=response.to_bytes())).outcome
+            receipts.record_in_own_transaction(replace(request, outcome=response.to_bytes())).outcome
         )
 
 

@@ -1,4 +1,4 @@
-"""Arrow schemas in JSON, in both vocabularies that clients read."""
+"""Writes Arrow schemas as JSON, in both vocabularies that clients read."""
 
 from __future__ import annotations
 
@@ -54,19 +54,21 @@ def metadata_json(metadata: Mapping[bytes, bytes] | None) -> dict[str, str] | No
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
 
 
-def is_same_type(given: Any, data_type: pa.DataType) -> bool:
-    """Whether a client's JSON means this type in one of the vocabularies, whatever list items are called."""
-    wanted = {"type": given} if isinstance(given, str) else given
-    return any(_bare(wanted) == _bare(type_json(data_type, vocabulary)) for vocabulary in Vocabulary)
+def is_same_type(raw_type: Any, data_type: pa.DataType) -> bool:
+    """Whether a client's JSON is this type in either vocabulary, ignoring the names of list items."""
+    client_type = {"type": raw_type} if isinstance(raw_type, str) else raw_type
+    return any(
+        _comparable(client_type) == _comparable(type_json(data_type, vocabulary)) for vocabulary in Vocabulary
+    )
 
 
-def _bare(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields = value.get("fields") or ()
     is_struct = value.get("type") == "struct"
     children = [
-        (field.get("name") if is_struct else None, _bare(field.get("type")))
+        (field.get("name") if is_struct else None, _comparable(field.get("type")))
         for field in fields
         if isinstance(field, dict)
     ]
@@ -90,7 +92,7 @@ def _plain(data_type: pa.DataType, vocabulary: Vocabulary) -> str:
 
 
 def _temporal(data_type: pa.DataType, vocabulary: Vocabulary) -> str:
-    """The specification's names have no room for units and zones."""
+    """The names of the specification contain no units or time zones."""
     name = str(data_type).partition("[")[0]
     if vocabulary is Vocabulary.NAMESPACE:
         return name
@@ -105,7 +107,7 @@ def _decimal(data_type: pa.DataType, vocabulary: Vocabulary) -> dict[str, Any]:
     width, precision, scale = data_type.bit_width, data_type.precision, data_type.scale
     if vocabulary is Vocabulary.LANCE:
         return {"type": f"decimal:{width}:{precision}:{scale}"}
-    # The specification has one number beside the name; clients read precision * 1000 + scale from it.
+    # The specification has one number beside the name: clients read it as precision * 1000 + scale.
     return {"type": f"decimal{width}", "length": precision * 1000 + scale}
 
 

@@ -1,4 +1,4 @@
-"""Arrow types from JSON, in both vocabularies that clients write."""
+"""Reads Arrow types from JSON, in both vocabularies that clients write."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLAIN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "date32:day": pa.date32(),
     "date64": pa.date64(),
     "date64:ms": pa.date64(),
-    # The specification's names have no room for a unit; Lance's own tools take microseconds then.
+    # The names of the specification have no unit; Lance's own tools use microseconds then.
     "timestamp": pa.timestamp("us"),
     "duration": pa.duration("us"),
     "time32": pa.time32("ms"),
@@ -45,13 +45,13 @@ PLAIN_TYPES: Final[Mapping[str, pa.DataType]] = {
 }
 
 
-def parse_type(given: Any, field: str, depth: int = 0) -> pa.DataType:
-    """The type that a JSON object, or the bare name in it, means; raises InvalidInput."""
+def parse_type(raw_type: Any, field: str, depth: int = 0) -> pa.DataType:
+    """Reads a type from a JSON object or a bare name; raises InvalidInput."""
     if depth > MAX_DEPTH:
-        raise InvalidInput(field, f"is nested more than {MAX_DEPTH} deep")
-    entry = {"type": given} if isinstance(given, str) else given
+        raise InvalidInput(field, f"is nested more than {MAX_DEPTH} levels deep")
+    entry = {"type": raw_type} if isinstance(raw_type, str) else raw_type
     if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-        raise InvalidInput(field, 'has to be a type as JSON, such as {"type": "int64"}')
+        raise InvalidInput(field, 'must be a type as JSON, such as {"type": "int64"}')
     name = entry["type"]
     if name in PLAIN_TYPES:
         return PLAIN_TYPES[name]
@@ -62,8 +62,8 @@ def parse_type(given: Any, field: str, depth: int = 0) -> pa.DataType:
         if family in PARAMETRIC_TYPES:
             return PARAMETRIC_TYPES[family](entry, arguments)
     except (ValueError, TypeError, KeyError, IndexError, pa.ArrowException) as error:
-        raise InvalidInput(field, f"{name!r:.80} is not complete or not possible ({error})"[:300]) from error
-    raise InvalidInput(field, f"{name!r:.80} is not a type that is known here")
+        raise InvalidInput(field, f"{name!r:.80} is incomplete or invalid ({error})"[:300]) from error
+    raise InvalidInput(field, f"{name!r:.80} is not a known type")
 
 
 def _timestamp(_: Mapping[str, Any], arguments: Sequence[str]) -> pa.DataType:
@@ -109,7 +109,7 @@ def _large_list(entry: Mapping[str, Any], _: Sequence[str], field: str, depth: i
 def _fixed_size_list(
     entry: Mapping[str, Any], arguments: Sequence[str], field: str, depth: int
 ) -> pa.DataType:
-    """With its item as a field and its length, or as `fixed_size_list:float:16`."""
+    """Written with its item as a field and its length, or as `fixed_size_list:float:16`."""
     if arguments:
         *item, length = arguments
         return pa.list_(parse_type(":".join(item), field, depth + 1), _length(length))

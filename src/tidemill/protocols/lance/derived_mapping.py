@@ -1,4 +1,4 @@
-"""Translation of computed columns: envelopes, outputs and their types."""
+"""Translates computed columns: envelopes, outputs and their types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BACKEND: Final = "tidemill"
 def column_declarations(fields: Fields) -> tuple[ColumnDeclaration, ...]:
     entries = fields.objects("new_columns")
     if not entries:
-        raise InvalidInput("new_columns", "is missing; it has to list at least one column")
+        raise InvalidInput("new_columns", "is missing; it must list at least one column")
     return tuple(_column_declaration(entry) for entry in entries)
 
 
@@ -35,11 +35,11 @@ def _column_declaration(entry: Fields) -> ColumnDeclaration:
     computed = entry.expression("computed")
     if computed is not None:
         if column is not None:
-            raise InvalidInput(entry.name_of("computed"), "excludes virtual_column; give one of them")
+            raise InvalidInput(entry.name_of("computed"), "cannot be combined with virtual_column")
         return ColumnDeclaration(name, SqlExpression(computed))
     if column is None:
         raise InvalidInput(
-            entry.name_of("virtual_column"), "is missing; it has to hold the column's function"
+            entry.name_of("virtual_column"), "is missing; it must contain the column's function"
         )
     if column.text("udf_backend") == GENEVA_BACKEND:
         return geneva_column(name, column)
@@ -48,7 +48,7 @@ def _column_declaration(entry: Fields) -> ColumnDeclaration:
     function = _function(column, "udf")
     if function.kind is FunctionKind.CHUNKER:
         raise InvalidInput(
-            column.name_of("udf"), "is a chunker; a column needs a function of one value per row"
+            column.name_of("udf"), "is a chunker; a column needs a function that returns one value per row"
         )
     return ColumnDeclaration(
         name=name,
@@ -60,10 +60,10 @@ def _column_declaration(entry: Fields) -> ColumnDeclaration:
 
 
 def _siblings(column: Fields, name: str, function: Function) -> tuple[ColumnOutput, ...]:
-    """The columns that get one field of a struct each; none if the column gets the whole result."""
+    """The columns that get one field of a struct each; empty if the column gets the whole result."""
     outputs = column.objects("outputs")
     if outputs and outputs[0].required_text("column") != name:
-        raise InvalidInput(outputs[0].name_of("column"), f"has to be the name of the column, {name!r:.60}")
+        raise InvalidInput(outputs[0].name_of("column"), f"must be the name of the column, {name!r:.60}")
     value_type = function.value_type
     fields = [field.name for field in value_type] if pa.types.is_struct(value_type) else []
     is_unpacked = len(outputs) > 1 or any(output.text("struct_field") in fields for output in outputs)
@@ -78,16 +78,17 @@ def _sibling(output: Fields, function: Function) -> ColumnOutput:
     field, value_type = output.required_text("struct_field"), function.value_type
     if not pa.types.is_struct(value_type) or value_type.get_field_index(field) < 0:
         raise InvalidInput(
-            output.name_of("struct_field"), f"{function.name} gives {value_type}, which has no {field!r:.60}"
+            output.name_of("struct_field"),
+            f"{function.name} returns {value_type}, which has no field {field!r:.60}",
         )
     _check_type(output, value_type.field(field).type)
     return ColumnOutput(output.required_text("column"), field)
 
 
 def _check_type(output: Fields, value_type: pa.DataType) -> None:
-    given = output.raw("data_type")
-    if given is not None and not is_same_type(given, value_type):
-        problem = f"{given!r:.80} is not what the function gives, {value_type}"
+    raw_type = output.raw("data_type")
+    if raw_type is not None and not is_same_type(raw_type, value_type):
+        problem = f"{raw_type!r:.80} differs from the type that the function returns, {value_type}"
         raise InvalidInput(output.name_of("data_type"), problem)
 
 
@@ -95,7 +96,7 @@ def _require_backend(column: Fields) -> None:
     backend = column.text("udf_backend")
     if backend is not None and backend != BACKEND:
         field = column.name_of("udf_backend")
-        raise Unsupported(f"{field}: {backend!r:.60} is not supported; functions come as {BACKEND!r}")
+        raise Unsupported(f"{field}: {backend!r:.60} is not supported; it must be {BACKEND!r}")
 
 
 def _function(fields: Fields, key: str) -> Function:

@@ -1,4 +1,4 @@
-"""The two dialects spoken on the Lance routes: the specification's and that of lancedb's remote client."""
+"""The two dialects of the Lance routes: the specification's and that of lancedb's remote client."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidemill.protocols.http.routing import Route
 
 LANCEDB_HEADER: Final = "x-lancedb-database"
 TABLE_VERSION_HEADER: Final = "x-lancedb-version"
-# lancedb reads from it what a server can do: from 0.2 on many vectors in one query, from 0.3 on structured
-# full-text queries, from 0.4 on writes in several parts, which are not served.
+# lancedb reads the capabilities of the server from this version. 0.2: several vectors in one query; 0.3:
+# structured full-text queries; 0.4: writes in several parts, which we do not support.
 CAPABILITY_HEADER: Final = "phalanx-version"
 CAPABILITY: Final = "0.3.0"
 
@@ -23,8 +23,8 @@ def is_lancedb(headers: Headers) -> bool:
     return LANCEDB_HEADER in headers
 
 
-def announcing(route: Route) -> Route:
-    """The route, telling lancedb's client what it may ask for."""
+def with_capability_header(route: Route) -> Route:
+    """The route with a response header that tells lancedb's client the capabilities of the server."""
 
     def handler(call: Call) -> Response:
         response = route.handler(call)
@@ -35,8 +35,8 @@ def announcing(route: Route) -> Route:
     return replace(route, handler=handler)
 
 
-def with_version(call: Call, response: Response, version: int) -> Response:
-    """lancedb's client takes the version of a read for one that later reads must not fall behind."""
+def with_version_header(call: Call, response: Response, version: int) -> Response:
+    """Adds the version that was read. lancedb's client expects later reads not to go back behind it."""
     if is_lancedb(call.headers):
         response.headers[TABLE_VERSION_HEADER] = str(version)
     return response

@@ -1,4 +1,4 @@
-"""How the Lance protocol says no: every code of ours has one of theirs."""
+"""Errors of the Lance protocol: maps our error codes to its codes and statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.protocols.lance.dialect import is_lancedb
 
 @dataclass(frozen=True, slots=True)
 class LanceError:
-    """`code` is what clients classify by, `status` what proxies and people see."""
+    """Clients go by `code`; proxies and people see `status`."""
 
     code: int
     status: int
@@ -43,7 +43,7 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.FUNCTION_NOT_FOUND: LanceError(13, 400),
     ErrorCode.MANIFEST_NOT_FOUND: LanceError(13, 400),
     ErrorCode.VIEW_NOT_FOUND: LanceError(4, 404),
-    # No code is theirs; clients of secrets go by the status.
+    # The protocol has no codes for secrets; clients go by the status.
     ErrorCode.SECRET_NOT_FOUND: LanceError(10, 404),
     ErrorCode.SECRET_ALREADY_EXISTS: LanceError(14, 409),
     ErrorCode.JOB_NOT_FOUND: LanceError(10, 404),
@@ -59,7 +59,7 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.PLAN_NOT_FOUND: LanceError(10, 404),
     ErrorCode.PLAN_TASK_NOT_FOUND: LanceError(10, 404),
     ErrorCode.PAYLOAD_TOO_LARGE: LanceError(13, 413),
-    # An operation newer than ours: to its client that is one we do not support.
+    # Probably a newer operation, which its client should see as unsupported.
     ErrorCode.ROUTE_NOT_FOUND: LanceError(0, 404),
     ErrorCode.METHOD_NOT_ALLOWED: LanceError(13, 405),
     ErrorCode.PERMISSION_DENIED: LanceError(15, 403),
@@ -67,26 +67,26 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.THROTTLED: LanceError(21, 429),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
-    # lancedb repeats every write, even inserts, after 409, 429, 500, 502, 503 and 504, and no other status.
+    # lancedb retries every write, even inserts, after 409, 429, 500, 502, 503 and 504, and after no other.
     ErrorCode.COMMIT_STATE_UNKNOWN: LanceError(18, 520),
     ErrorCode.INTERNAL: LanceError(18, 500),
 }
 
 
-NAMES_TAKEN: Final = frozenset({ErrorCode.TABLE_ALREADY_EXISTS, ErrorCode.TABLE_INDEX_ALREADY_EXISTS})
+ALREADY_EXISTS: Final = frozenset({ErrorCode.TABLE_ALREADY_EXISTS, ErrorCode.TABLE_INDEX_ALREADY_EXISTS})
 
 
 def render_error(refusal: Refusal) -> Response:
-    answer = LANCE_ERRORS[refusal.code]
-    body = {"error": refusal.message, "code": answer.code, "instance": refusal.request_id}
-    return json_response(body, _status(refusal, answer))
+    lance_error = LANCE_ERRORS[refusal.code]
+    body = {"error": refusal.message, "code": lance_error.code, "instance": refusal.request_id}
+    return json_response(body, _status(refusal, lance_error))
 
 
-def _status(refusal: Refusal, answer: LanceError) -> int:
-    """lancedb's remote client knows a table that exists already only by 400 and the words in the message.
+def _status(refusal: Refusal, lance_error: LanceError) -> int:
+    """lancedb's remote client recognizes an existing table only by status 400 and the text of the message.
 
-    A 409 it sends again and again until it gives up, and the user never reads why.
+    It retries a 409 until it gives up, and the user never sees the message.
     """
-    if refusal.code in NAMES_TAKEN and is_lancedb(refusal.headers):
+    if refusal.code in ALREADY_EXISTS and is_lancedb(refusal.headers):
         return 400
-    return answer.status
+    return lance_error.status

@@ -1,4 +1,4 @@
-"""Geneva's table of jobs, made from the jobs of the catalog whenever it is asked."""
+"""Geneva's table of jobs, generated from our jobs whenever it is queried."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tidemill.protocols.http.call import Call
 
 JOBS_TABLE: Final = TableIdent(SYSTEM_NAMESPACE, "geneva_jobs")
 MAX_JOBS: Final = 10_000
-AWAITED: Final = timedelta(seconds=5)
-ONE_JOB: Final = re.compile(r"\s*`?job_id`?\s*=\s*'([^']+)'\s*", re.IGNORECASE)
+CLIENT_ROW_GRACE: Final = timedelta(seconds=5)
+SINGLE_JOB_CONDITION: Final = re.compile(r"\s*`?job_id`?\s*=\s*'([^']+)'\s*", re.IGNORECASE)
 STATUSES: Final[Mapping[JobState, str]] = {
     JobState.QUEUED: "PENDING",
     JobState.RUNNING: "RUNNING",
@@ -57,14 +57,14 @@ SCHEMA: Final = pa.schema(
 
 
 def job_rows(call: Call, condition: str | None) -> pa.Table:
-    """The rows that a query for jobs is about: the client polls for one job by its id."""
-    one = ONE_JOB.fullmatch(condition or "")
-    rows = [_row(call, job) for job in _jobs(call, one[1] if one else None)]
+    """The rows for a query on the table of jobs. The client polls a single job by its id."""
+    single_job = SINGLE_JOB_CONDITION.fullmatch(condition or "")
+    rows = [_row(call, job) for job in _jobs(call, single_job[1] if single_job else None)]
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def _jobs(call: Call, job_id: str | None) -> Sequence[Job]:
-    """Without previews: Geneva makes them itself and knows no such jobs."""
+    """Excludes previews: Geneva has no such jobs, because its client computes previews itself."""
     if job_id is None:
         listed = call.operations.jobs.list_recent(call.caller, None, MAX_JOBS)
         return [job for job in listed if job.kind is not JobKind.PREVIEW]
@@ -72,16 +72,16 @@ def _jobs(call: Call, job_id: str | None) -> Sequence[Job]:
         job = call.operations.jobs.get(call.caller, job_id)
     except JobNotFound:
         return []
-    return [] if _is_awaited(call, job) else [job]
+    return [] if _awaits_client_row(call, job) else [job]
 
 
-def _is_awaited(call: Call, job: Job) -> bool:
-    """Whether the client that started the job has still to write its own row.
+def _awaits_client_row(call: Call, job: Job) -> bool:
+    """Whether the client that started the job has not written its own row yet.
 
-    It looks for one first. If it found ours it would change that instead of adding its own, with an
-    expression that its Lance cannot read when the function has no named inputs.
+    It looks for a row first. If it found ours, it would update that one instead of adding its own, with an
+    expression that its Lance cannot parse if the function has no named inputs.
     """
-    if datetime.now(UTC) - job.created_at > AWAITED:
+    if datetime.now(UTC) - job.created_at > CLIENT_ROW_GRACE:
         return False
     try:
         condition = f"job_id = '{job.job_id}'"
@@ -125,6 +125,6 @@ def _metrics(job: Job) -> list[str]:
 
 
 def _events(call: Call, job: Job) -> list[str]:
-    """The client shows the last one as the reason when a job has failed."""
-    told = [event.kind for event in call.operations.jobs.events(call.caller, job.job_id, 0)]
-    return told if job.failure is None else [*told, job.failure.message]
+    """The kinds of the job's events. The client shows the last entry as the reason of a failure."""
+    kinds = [event.kind for event in call.operations.jobs.events(call.caller, job.job_id, 0)]
+    return kinds if job.failure is None else [*kinds, job.failure.message]

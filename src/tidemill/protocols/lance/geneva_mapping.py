@@ -1,4 +1,4 @@
-"""Translation of columns that the Geneva client declares, filled by its pickled functions."""
+"""Translates columns that the Geneva client declares, with its pickled functions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.geneva_types import geneva_type
 
 GENEVA_BACKEND: Final = "DockerUDFSpecV1"
-# What a manifest can ask of the environment that functions run in.
-MANIFEST_DEMANDS: Final = (
+# What a package manifest can require of the environment of a function.
+MANIFEST_KEYS: Final = (
     "pip",
     "pip_extra_index_urls",
     "conda",
@@ -39,16 +39,16 @@ MANIFEST_DEMANDS: Final = (
 
 
 def geneva_column(name: str, column: Fields) -> ColumnDeclaration:
-    outputs = _outputs(column, name)
+    outputs = _checked_outputs(column, name)
     types = {output.required_text("column"): _type(output) for output in outputs}
     siblings = () if len(outputs) == 1 else tuple(map(_sibling, outputs))
     value_type = types[name] if not siblings else _struct(siblings, types)
-    declared = geneva_exchange(name, column, value_type)
+    declared = geneva_replacement(name, column, value_type)
     return replace(declared, siblings=siblings, metadata=dict.fromkeys(types, declared.metadata[name]))
 
 
-def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> ColumnDeclaration:
-    """Another function for a column that has this type: the client does not say it again."""
+def geneva_replacement(name: str, column: Fields, value_type: pa.DataType) -> ColumnDeclaration:
+    """A new function for an existing column. The client does not repeat the type."""
     envelope = geneva_envelope(column, "udf")
     check_pickle(envelope, column.name_of("udf"), "udf_pickle")
     check_manifest(column)
@@ -66,8 +66,8 @@ def geneva_exchange(name: str, column: Fields, value_type: pa.DataType) -> Colum
     )
 
 
-def geneva_exchange_of(declared: Fields) -> tuple[str, Fields] | None:
-    """The name and function of a column whose function is exchanged, if it is one of Geneva's."""
+def find_geneva_replacement(declared: Fields) -> tuple[str, Fields] | None:
+    """The name and new function of a column whose function is replaced by one of Geneva's, else None."""
     (entry,) = declared.objects("new_columns")
     column = entry.nested("virtual_column")
     if column is None or column.text("udf_backend") != GENEVA_BACKEND:
@@ -76,30 +76,30 @@ def geneva_exchange_of(declared: Fields) -> tuple[str, Fields] | None:
 
 
 def check_manifest(fields: Fields) -> None:
-    """A manifest says what an environment has to hold; one that asks for nothing is met by ours."""
+    """Rejects a package manifest that requires anything of the environment; an empty one is fine."""
     text, name = fields.text("manifest"), fields.name_of("manifest")
     if not text:
         return
     try:
-        wanted = orjson.loads(text)
+        manifest = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(name, "is the name of a manifest; only backfill_column takes those") from error
-    if not isinstance(wanted, dict):
-        raise InvalidInput(name, "has to be a JSON object")
-    for key in MANIFEST_DEMANDS:
-        if wanted.get(key):
+        raise InvalidInput(name, "is the name of a manifest; only backfill_column accepts names") from error
+    if not isinstance(manifest, dict):
+        raise InvalidInput(name, "must be a JSON object")
+    for key in MANIFEST_KEYS:
+        if manifest.get(key):
             raise InvalidInput(
                 f"{name}.{key}",
-                "is not supported here yet; give the manifest to backfill_column, or leave it out",
+                "is not supported here yet; pass the manifest to backfill_column, or leave it out",
             )
 
 
-def _outputs(column: Fields, name: str) -> tuple[Fields, ...]:
+def _checked_outputs(column: Fields, name: str) -> tuple[Fields, ...]:
     outputs = column.objects("outputs")
     if not outputs:
-        raise InvalidInput(column.name_of("outputs"), "is missing; it has to say what the column holds")
+        raise InvalidInput(column.name_of("outputs"), "is missing; it must list the columns and their types")
     if outputs[0].required_text("column") != name:
-        raise InvalidInput(outputs[0].name_of("column"), f"has to be the name of the column, {name!r:.60}")
+        raise InvalidInput(outputs[0].name_of("column"), f"must be the name of the column, {name!r:.60}")
     return outputs
 
 
@@ -116,9 +116,9 @@ def _struct(siblings: tuple[ColumnOutput, ...], types: Mapping[str, pa.DataType]
 
 
 def _column_metadata(column: Fields, path: str) -> dict[str, str]:
-    """What Geneva's client looks for in a column before it asks for a backfill."""
-    given = column.texts_by_name("field_metadata") or {}
-    own = {
+    """The metadata that Geneva's client reads before it submits a backfill."""
+    field_metadata = column.texts_by_name("field_metadata") or {}
+    reserved = {
         "virtual_column": "true",
         "virtual_column.udf_backend": GENEVA_BACKEND,
         "virtual_column.udf_name": column.text("udf_name") or "",
@@ -129,9 +129,9 @@ def _column_metadata(column: Fields, path: str) -> dict[str, str]:
     }
     for key in ("manifest", "manifest_checksum"):
         if column.text(key):
-            own[f"virtual_column.{key}"] = column.text(key) or ""
+            reserved[f"virtual_column.{key}"] = column.text(key) or ""
     extra = column.texts_by_name("metadata") or {}
-    return {**given, **extra, **own}
+    return {**field_metadata, **extra, **reserved}
 
 
 def geneva_envelope(fields: Fields, key: str) -> bytes:
@@ -139,7 +139,7 @@ def geneva_envelope(fields: Fields, key: str) -> bytes:
 
 
 def check_pickle(envelope: bytes, field: str, key: str) -> Fields:
-    """Looks whether the code is there; it is opened where it runs, never here."""
+    """Checks that the envelope contains code. The code is unpickled only where it runs, never here."""
     try:
         body = orjson.loads(envelope)
     except orjson.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Translation of views that the Geneva client defines: its scans, its functions, its metadata."""
+"""Translates views that the Geneva client defines: scans, functions, metadata."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tidemill.protocols.http.fields import Fields, checked_expression, text_mapp
 from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, check_pickle, geneva_envelope
 from tidemill.protocols.lance.view_options import EnvironmentReader, function_spec, view_kind, with_options
 
-# What a view over a plain scan cannot mean, or what would make it another view at each refresh.
-UNSERVED_QUERY_KEYS: Final = (
+# Query options that make no sense for a view over a plain scan, or would change its rows at each refresh.
+UNSUPPORTED_QUERY_KEYS: Final = (
     "vector",
     "full_text_query",
     "order_by",
@@ -34,11 +34,11 @@ UNSERVED_QUERY_KEYS: Final = (
     "with_row_id",
     "with_row_address",
 )
-HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
+HIDDEN_COLUMNS: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
 
 
 def is_geneva_query(text: str) -> bool:
-    """Geneva writes a view's source as JSON that has the scan under `base`."""
+    """Geneva sends the source of a view as JSON with the scan under `base`."""
     try:
         body = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -49,18 +49,18 @@ def is_geneva_query(text: str) -> bool:
 def geneva_view(
     fields: Fields, namespace: tuple[str, ...], environment_of: EnvironmentReader
 ) -> ViewDefinition:
-    """The view in the namespace it is made in: Geneva names its source without one."""
+    """The definition of a view. Its source is in the same namespace, because Geneva does not name one."""
     raw_query = fields.required_text("source_query")
     output = decode_schema(fields.required_text("output_schema"), "output_schema")
     query = Fields(orjson.loads(raw_query), "source_query")
     kind = view_kind(fields)
     spec = function_spec(fields, kind)
     function, inputs = (None, ()) if spec is None else _view_function(spec, kind)
-    made = set() if function is None or kind is ViewKind.UDTF else set(function.output.names)
-    shown = [name for name in output.names if name not in HIDDEN and name not in made]
+    computed = set() if function is None or kind is ViewKind.UDTF else set(function.output.names)
+    passed_through = [name for name in output.names if name not in HIDDEN_COLUMNS and name not in computed]
     definition = ViewDefinition(
         kind=kind,
-        query=_source(query, namespace, kind, shown),
+        query=_source(query, namespace, kind, passed_through),
         raw_query=raw_query,
         output=output.with_metadata(_view_metadata(fields, query, kind)),
         function=function,
@@ -74,32 +74,32 @@ def _view_function(spec: Fields, kind: ViewKind) -> tuple[Function, tuple[str, .
     if spec.raw("num_gpus"):
         raise Unsupported("udtf_spec.num_gpus: functions that need a GPU are not supported yet")
     if spec.raw("num_cpus") not in (None, 1):
-        raise Unsupported("udtf_spec.num_cpus: other than 1 is not supported yet")
+        raise Unsupported("udtf_spec.num_cpus: values other than 1 are not supported yet")
     spec.refuse_given("memory")
     envelope = geneva_envelope(spec, "udtf")
     key = "chunker_payload" if kind is ViewKind.CHUNKER else "udtf_payload"
     body = check_pickle(envelope, "udtf_spec.udtf", key)
     output = decode_schema(body.required_text("output_schema_bytes"), "udtf_spec.udtf.output_schema_bytes")
-    made = FunctionKind.CHUNKER if kind is ViewKind.CHUNKER else FunctionKind.TABLE
+    function_kind = FunctionKind.CHUNKER if kind is ViewKind.CHUNKER else FunctionKind.TABLE
     name = spec.text("udtf_name") or body.text("name") or "function"
     inputs = spec.texts("input_columns") or body.texts("input_columns") or ()
-    return geneva_function(name, made, envelope, output), inputs
+    return geneva_function(name, function_kind, envelope, output), inputs
 
 
-def _source(query: Fields, namespace: tuple[str, ...], kind: ViewKind, shown: list[str]) -> SourceQuery:
+def _source(
+    query: Fields, namespace: tuple[str, ...], kind: ViewKind, passed_through: list[str]
+) -> SourceQuery:
     base = query.nested("base")
     assert base is not None
-    for key in UNSERVED_QUERY_KEYS:
+    for key in UNSUPPORTED_QUERY_KEYS:
         if base.raw(key) not in (None, False, []):
-            raise Unsupported(
-                f"{base.name_of(key)}: is not supported in a view; a view is made from a plain scan"
-            )
+            raise Unsupported(f"{base.name_of(key)}: is not supported in a view; define it over a plain scan")
     if query.raw("shuffle"):
         raise Unsupported("source_query.shuffle: is not supported in a view; its rows have no order")
     columns = _columns(base)
     if kind is ViewKind.CHUNKER:
-        known = {name: quoted_name(name) for name in shown} if columns is None else columns
-        columns = {alias: expression for alias, expression in known.items() if alias in shown}
+        available = {name: quoted_name(name) for name in passed_through} if columns is None else columns
+        columns = {alias: expression for alias, expression in available.items() if alias in passed_through}
     return SourceQuery(
         source=(*namespace, query.required_text("source_table")),
         columns=columns,
@@ -110,7 +110,7 @@ def _source(query: Fields, namespace: tuple[str, ...], kind: ViewKind, shown: li
 
 
 def _columns(base: Fields) -> dict[str, str] | None:
-    """A list of names, pairs of alias and expression, or an object of them; null is all columns."""
+    """Reads a list of names or (alias, expression) pairs, or an object. Null means all columns."""
     raw, name = base.raw("columns"), base.name_of("columns")
     match raw:
         case None:
@@ -120,7 +120,7 @@ def _columns(base: Fields) -> dict[str, str] | None:
         case list():
             pairs = dict(_pair(entry, name) for entry in raw)
         case _:
-            raise InvalidInput(name, "has to be a list of names or an object of expressions")
+            raise InvalidInput(name, "must be a list of names or an object of expressions")
     return {
         alias: checked_expression(expression, f"{name}.{alias}"[:200]) for alias, expression in pairs.items()
     }
@@ -133,7 +133,7 @@ def _pair(entry: Any, field: str) -> tuple[str, str]:
         case [str() as alias, str() as expression]:
             return alias, expression
         case _:
-            raise InvalidInput(field, f"{entry!r:.60} is neither a name nor a pair of name and expression")
+            raise InvalidInput(field, f"{entry!r:.60} must be a name or a pair of name and expression")
 
 
 def _function_columns(query: Fields, output: pa.Schema) -> tuple[FunctionColumn, ...]:
@@ -144,7 +144,7 @@ def _function_columns(query: Fields, output: pa.Schema) -> tuple[FunctionColumn,
             raise InvalidInput(entry.name_of("output_name"), f"{name!r:.60} is not in output_schema")
         udf = entry.nested("udf")
         if udf is None or udf.text("backend") != GENEVA_BACKEND:
-            raise InvalidInput(entry.name_of("udf"), f"has to be a function of the backend {GENEVA_BACKEND}")
+            raise InvalidInput(entry.name_of("udf"), f"must be a function of the backend {GENEVA_BACKEND}")
         envelope = udf.required_text("udf_payload").encode()
         check_pickle(envelope, udf.name_of("udf_payload"), "udf_pickle")
         function = geneva_function(
@@ -159,7 +159,7 @@ def _function_columns(query: Fields, output: pa.Schema) -> tuple[FunctionColumn,
 
 
 def _view_metadata(fields: Fields, query: Fields, kind: ViewKind) -> dict[str, str]:
-    """What Geneva's client reads from a view's schema to tell what it has before it."""
+    """The schema metadata by which Geneva's client recognizes a view."""
     spec = fields.nested("udtf_spec")
     metadata = {
         "geneva::view::query": fields.required_text("source_query"),

@@ -1,4 +1,4 @@
-"""Translation of indexes: definitions, listings, statistics."""
+"""Translates index definitions, listings and statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.responses import without_nulls
 
-NUMBERS: Final = frozenset(
+INTEGER_PARAMETERS: Final = frozenset(
     {
         "num_partitions",
         "num_sub_vectors",
@@ -34,7 +34,7 @@ NUMBERS: Final = frozenset(
         "min_ngram_length",
     }
 )
-FLAGS: Final = frozenset(
+FLAG_PARAMETERS: Final = frozenset(
     {
         "with_position",
         "lower_case",
@@ -48,16 +48,18 @@ FLAGS: Final = frozenset(
         "split_on_numerics",
     }
 )
-TEXTS: Final = frozenset({"distance_type", "base_tokenizer", "language", "lance_tokenizer"})
-OTHERS: Final = frozenset(
+TEXT_PARAMETERS: Final = frozenset({"distance_type", "base_tokenizer", "language", "lance_tokenizer"})
+OTHER_KEYS: Final = frozenset(
     {"identity", "context", "id", "branch", "column", "index_type", "name", "metric_type", "replace"}
 )
-ALL_PARAMETERS: Final = NUMBERS | FLAGS | TEXTS | {"max_token_length", "custom_stop_words"}
+ALL_PARAMETERS: Final = (
+    INTEGER_PARAMETERS | FLAG_PARAMETERS | TEXT_PARAMETERS | {"max_token_length", "custom_stop_words"}
+)
 
 
-def index_definition(fields: Fields, *, is_replacing: bool) -> IndexDefinition:
-    """`is_replacing` is what a client means that does not say whether an index of that name may go."""
-    fields.refuse_unknown(OTHERS | ALL_PARAMETERS)
+def index_definition(fields: Fields, *, replaces_by_default: bool) -> IndexDefinition:
+    """`replaces_by_default` applies if the request does not say whether to replace an existing index."""
+    fields.refuse_unknown(OTHER_KEYS | ALL_PARAMETERS)
     column = fields.required_text("column")
     index_type = index_type_of(fields.required_text("index_type"), "index_type")
     replace = fields.flag("replace")
@@ -66,7 +68,7 @@ def index_definition(fields: Fields, *, is_replacing: bool) -> IndexDefinition:
         column=column,
         index_type=index_type,
         parameters=_parameters(fields, index_type),
-        is_replacement=is_replacing if replace is None else replace,
+        is_replacement=replaces_by_default if replace is None else replace,
     )
 
 
@@ -117,17 +119,17 @@ def _parameters(fields: Fields, index_type: IndexType) -> dict[str, Any]:
         if value is None:
             continue
         if key not in known_parameters(index_type):
-            raise InvalidInput(key, f"means nothing to an index of type {index_type}; leave it out")
+            raise InvalidInput(key, f"is not a parameter of an index of type {index_type}; leave it out")
         given[key] = value
     return given
 
 
 def _value(fields: Fields, key: str) -> Any:
-    if key in NUMBERS:
+    if key in INTEGER_PARAMETERS:
         return fields.integer(key, 1)
     if key == "max_token_length":
         return fields.integer(key, 0)
-    if key in FLAGS:
+    if key in FLAG_PARAMETERS:
         return fields.flag(key)
     if key == "custom_stop_words":
         words = fields.texts(key)
@@ -138,11 +140,11 @@ def _value(fields: Fields, key: str) -> Any:
 
 
 def _distance_type(fields: Fields) -> str | None:
-    """The specification says `distance_type`, lancedb's client `metric_type`."""
+    """`distance_type` in the specification, `metric_type` in lancedb's client."""
     name, alias = fields.text("distance_type"), fields.text("metric_type")
     if name is not None and alias is not None and name.lower() != alias.lower():
         raise InvalidInput(
-            "metric_type", f"{alias!r:.60} is not distance_type, {name!r:.60}; give one of them"
+            "metric_type", f"{alias!r:.60} differs from distance_type {name!r:.60}; give only one of them"
         )
     given = name or alias
     if given is None:

@@ -1,4 +1,4 @@
-"""Jobs in the shape that lancedb's remote client reads."""
+"""Translates jobs to the JSON that lancedb's remote client reads."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def job_summary(job: Job) -> dict[str, Any]:
 
 
 def event_rows(events: Sequence[JobEvent]) -> list[dict[str, Any]]:
-    """Our own columns, then those that lancedb's client knows events by."""
+    """Our own columns, then those that lancedb's client reads."""
     return [
         {
             "sequence": event.sequence,
@@ -85,10 +85,10 @@ def events_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
-    """With what lancedb's client reads from it, in its words."""
+    """The result with the fields that lancedb's client reads."""
     match job.kind:
         case JobKind.BACKFILL:
-            # A job that is done has filled or skipped all it was asked for; one that fails has no result.
+            # A job that succeeded has filled or skipped all its rows; a failed one has no result.
             counts = {
                 "rows_assigned": job.progress.written,
                 "rows_failed": job.progress.skipped,
@@ -103,7 +103,7 @@ def _result(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
-    """A function that raised would raise again; nothing here is worth trying a second time unchanged."""
+    """Never retryable: a function that raised would raise again."""
     return {"phase": "execute", "message": failure.message, "retryable": False}
 
 

@@ -1,4 +1,4 @@
-"""Conditions on the events of a job, as lancedb's client may send them."""
+"""Filters on the events of a job, as lancedb's client sends them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ COMPARISONS: Final[Mapping[type[exp.Expr], Callable[[Any, Any], bool]]] = {
 
 
 def event_condition(text: str, columns: Collection[str], field: str) -> Condition:
-    """Comparisons of columns with values, joined by AND, OR and NOT; anything else is refused."""
+    """Reads comparisons of columns with values, joined by AND, OR and NOT; rejects anything else."""
     checked_expression(text, field)
     with bounded_nesting(text, field):
         try:
             parsed = sqlglot.parse_one(text)
         except SqlglotError as error:
-            raise InvalidInput(field, "is not a condition such as state = 'submitted'") from error
+            raise InvalidInput(
+                field, "is not a valid condition; write for example state = 'submitted'"
+            ) from error
         if sum(1 for _ in parsed.walk()) > MAX_NODES:
-            raise InvalidInput(field, "has too many parts")
-        return _Reading(columns, field).condition(parsed)
+            raise InvalidInput(field, f"has too many parts; at most {MAX_NODES} are allowed")
+        return _ConditionParser(columns, field).condition(parsed)
 
 
-class _Reading:
+class _ConditionParser:
     def __init__(self, columns: Collection[str], field: str) -> None:
         self._columns = columns
         self._field = field
@@ -58,8 +60,8 @@ class _Reading:
                 left, right = self.condition(node.left), self.condition(node.right)
                 return lambda event: _and(left(event), right(event))
             case exp.Or():
-                one, other = self.condition(node.left), self.condition(node.right)
-                return lambda event: _not(_and(_not(one(event)), _not(other(event))))
+                first, second = self.condition(node.left), self.condition(node.right)
+                return lambda event: _not(_and(_not(first(event)), _not(second(event))))
             case _:
                 return self._predicate(node)
 
@@ -82,27 +84,31 @@ class _Reading:
         compare = COMPARISONS[type(node)]
         name, value = self._column(node.this), self._value(node.expression)
 
-        def judge(event: Event) -> Truth:
+        def compare_event(event: Event) -> Truth:
             if event[name] is None:
                 return None
             if isinstance(event[name], str) is not isinstance(value, str):
                 raise InvalidInput(
-                    self._field, f"compares {name} with a value of another kind, {value!r:.60}"
+                    self._field, f"compares {name} with a value of another type, {value!r:.60}"
                 )
             return compare(event[name], value)
 
-        return judge
+        return compare_event
 
     def _like(self, name: str, pattern: Any) -> Condition:
         parts = {"%": ".*", "_": "."}
-        wanted = re.compile("".join(parts.get(sign, re.escape(sign)) for sign in str(pattern)), re.DOTALL)
-        return lambda event: None if event[name] is None else wanted.fullmatch(str(event[name])) is not None
+        pattern_regex = re.compile(
+            "".join(parts.get(character, re.escape(character)) for character in str(pattern)), re.DOTALL
+        )
+        return lambda event: (
+            None if event[name] is None else pattern_regex.fullmatch(str(event[name])) is not None
+        )
 
     def _column(self, node: exp.Expr) -> str:
         if not isinstance(node, exp.Column) or node.name not in self._columns:
             known = ", ".join(self._columns)
             raise InvalidInput(
-                self._field, f"{node.sql()!r:.60} is not a column of events; those are {known}"
+                self._field, f"{node.sql()!r:.60} is not a column of events; the columns are {known}"
             )
         return node.name
 

@@ -1,4 +1,4 @@
-"""Translation of lancedb's functions: registrations, versions as its client reads them, bound columns."""
+"""Translates lancedb's functions: registrations, versions as its client reads them, bound columns."""
 
 from __future__ import annotations
 
@@ -34,20 +34,18 @@ NAMED_STRUCT: Final = "named_struct"
 
 
 def registration(ident: TableIdent, body: Fields) -> Function:
-    """The function that a request to register one gives; raises what cannot be served before it is kept."""
-    runtime = _required(body, "runtime")
-    signature = _required(body, "signature")
+    """The function in a registration request; raises Unsupported for what we could not run."""
+    runtime = _required_object(body, "runtime")
+    signature = _required_object(body, "signature")
     requirements = _requirements(runtime)
     if body.objects("secret_bindings"):
-        raise Unsupported(
-            "secret_bindings: secrets are kept, but not handed to functions yet; leave them out"
-        )
-    source, entrypoint = _source(_required(body, "artifact"))
+        raise Unsupported("secret_bindings: secrets cannot be passed to functions yet; leave them out")
+    source, entrypoint = _source(_required_object(body, "artifact"))
     return source_function(
         entrypoint,
         source,
         [entry.required_text("name") for entry in signature.objects("inputs")],
-        _output_type(_required(signature, "output")),
+        _output_type(_required_object(signature, "output")),
         name=stored_name(ident),
         python=runtime.required_text("python_version"),
         requirements=requirements,
@@ -57,12 +55,12 @@ def registration(ident: TableIdent, body: Fields) -> Function:
 
 
 def stored_name(ident: TableIdent) -> str:
-    """Functions have one name each; no part of lancedb's names has the delimiter in it."""
+    """The name in our catalog. lancedb's names never contain the delimiter."""
     return DEFAULT_DELIMITER.join(ident.levels)
 
 
 def is_listed(registered: RegisteredFunction, namespace: NamespacePath) -> bool:
-    """Whether it was registered by lancedb's client directly in the namespace."""
+    """Whether lancedb's client registered it directly in the namespace."""
     *levels, _ = registered.function.name.split(DEFAULT_DELIMITER)
     return is_registration(registered.function) and tuple(levels) == namespace.levels
 
@@ -72,7 +70,7 @@ def is_registration(function: Function) -> bool:
 
 
 def version_json(registered: RegisteredFunction) -> dict[str, Any]:
-    """There are no images here: what identifies the code stands where their digest is."""
+    """We build no images: the digest of the code takes the place of the image digest."""
     function = registered.function
     *namespace, name = function.name.split(DEFAULT_DELIMITER)
     return {
@@ -91,17 +89,17 @@ def version_json(registered: RegisteredFunction) -> dict[str, Any]:
 
 def version_number(text: str, field: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < len(text) <= 18:
-        raise InvalidInput(field, f"{text!r:.60} is not the version of a function, such as '1'")
+        raise InvalidInput(field, f"{text!r:.60} is not a function version, such as '1'")
     return int(text)
 
 
 def job_id_of(function: Function) -> str:
-    """Registering is done at once, but lancedb's client waits for a job; its id says all about it."""
+    """The id of the job that lancedb's client waits for. Registration is immediate, so the id says it all."""
     return f"{JOB_PREFIX}{function.digest.removeprefix('sha256:')}"
 
 
 def registered_by_job(job_id: str) -> str | None:
-    """The digest of the function whose registration the job was."""
+    """The digest of the function that the job registered."""
     return f"sha256:{job_id.removeprefix(JOB_PREFIX)}" if job_id.startswith(JOB_PREFIX) else None
 
 
@@ -117,10 +115,10 @@ def registration_job_json(job_id: str, registered: RegisteredFunction) -> dict[s
 
 
 def function_reference(fields: Fields) -> tuple[TableIdent, int, str]:
-    """Name, version and object id of the function that new columns are bound to."""
-    reference = _required(_required(fields, "function"), "application").nested("function")
+    """Name, version and object id of the function that the new columns are bound to."""
+    reference = _required_object(_required_object(fields, "function"), "application").nested("function")
     if reference is None:
-        raise InvalidInput("function.application.function", "is missing; it has to name a function")
+        raise InvalidInput("function.application.function", "is missing; it must name a function")
     namespace = namespace_path(reference.texts("namespace_path") or ())
     ident = TableIdent(namespace, reference.required_text("name"))
     version = version_number(reference.required_text("version"), reference.name_of("version"))
@@ -128,9 +126,9 @@ def function_reference(fields: Fields) -> tuple[TableIdent, int, str]:
 
 
 def bound_columns(fields: Fields, registered: RegisteredFunction) -> ColumnDeclaration:
-    """The columns that one application of a function fills, all together."""
-    binding = _required(fields, "function")
-    application = _required(binding, "application")
+    """The columns that one application of a function fills together."""
+    binding = _required_object(fields, "function")
+    application = _required_object(binding, "application")
     function = registered.function
     outputs = _outputs(binding, fields)
     return ColumnDeclaration(
@@ -142,14 +140,14 @@ def bound_columns(fields: Fields, registered: RegisteredFunction) -> ColumnDecla
 
 
 def _inputs(function: Function, application: Fields) -> tuple[str, ...]:
-    """The columns in the order of the parameters, whatever the order they come in."""
+    """The input columns in the order of the parameters."""
     columns: dict[str, str] = {}
     for entry in application.objects("inputs"):
         if entry.text("kind") != "column":
             raise Unsupported(
-                f"{entry.name_of('kind')}: {entry.raw('kind')!r:.60}; only columns can be given"
+                f"{entry.name_of('kind')}: {entry.raw('kind')!r:.60}; only columns are supported"
             )
-        columns[entry.required_text("parameter")] = _required(entry, "value").required_text("path")
+        columns[entry.required_text("parameter")] = _required_object(entry, "value").required_text("path")
     if columns.keys() != set(function.parameters):
         raise InvalidInput(
             application.name_of("inputs"),
@@ -162,9 +160,11 @@ def _outputs(binding: Fields, fields: Fields) -> tuple[ColumnOutput, ...]:
     entries = sorted(binding.objects("outputs"), key=lambda entry: entry.integer("output_ordinal", 0) or 0)
     outputs = tuple(_output(entry) for entry in entries)
     if not outputs:
-        raise InvalidInput(binding.name_of("outputs"), "is missing; it has to name at least one column")
+        raise InvalidInput(binding.name_of("outputs"), "is missing; it must name at least one column")
     if len(outputs) > 1 and any(output.struct_field is None for output in outputs):
-        raise InvalidInput(binding.name_of("outputs"), "puts the whole result beside a field of it")
+        raise InvalidInput(
+            binding.name_of("outputs"), "mixes the whole result with fields of it; use one or the other"
+        )
     named = {entry.required_text("name") for entry in fields.objects("new_columns")}
     if named != {output.name for output in outputs}:
         raise InvalidInput("new_columns", f"names {sorted(named)}, which are not the outputs of the function")
@@ -177,31 +177,33 @@ def _output(entry: Fields) -> ColumnOutput:
 
 
 def _with_arguments(function: Function, application: Fields) -> Function:
-    """A class is created with the values of this binding: with others it is another function."""
-    given = application.raw("initialization") or {}
-    if not isinstance(given, Mapping):
-        raise InvalidInput(application.name_of("initialization"), "has to be a JSON object")
-    known = _initialization(function)
+    """The function with the arguments of this binding. Other arguments make it another function."""
+    initialization = application.raw("initialization") or {}
+    if not isinstance(initialization, Mapping):
+        raise InvalidInput(application.name_of("initialization"), "must be a JSON object")
+    parameters_by_name = _initialization(function)
     field = application.name_of("initialization")
-    unknown = sorted(set(given) - known.keys())
+    unknown = sorted(set(initialization) - parameters_by_name.keys())
     if unknown:
-        raise InvalidInput(field, f"names {unknown}; {function.name} takes {sorted(known)}")
+        raise InvalidInput(field, f"names {unknown}; {function.name} takes {sorted(parameters_by_name)}")
     missing = sorted(
-        name for name, entry in known.items() if not entry["nullable"] and given.get(name) is None
+        name
+        for name, entry in parameters_by_name.items()
+        if not entry["nullable"] and initialization.get(name) is None
     )
     if missing:
-        raise InvalidInput(field, f"lacks {missing}, which {function.name} needs")
-    # Its own default applies to a null value.
-    arguments = {name: value for name, value in given.items() if value is not None}
+        raise InvalidInput(field, f"lacks {missing}, which {function.name} requires")
+    # For a null value the default of the function applies.
+    arguments = {name: value for name, value in initialization.items() if value is not None}
     if not arguments:
         return function
-    written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    arguments_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return source_function(
         function.entrypoint or function.name,
         function.payload.decode(),
         function.parameters,
         function.value_type,
-        name=f"{function.name}({written:.200})",
+        name=f"{function.name}({arguments_text:.200})",
         python=function.python,
         requirements=function.requirements,
         arguments=arguments,
@@ -217,16 +219,16 @@ def _initialization(function: Function) -> dict[str, dict[str, Any]]:
 def _source(artifact: Fields) -> tuple[str, str]:
     kind = artifact.required_text("kind")
     if kind != "python_callable":
-        raise Unsupported(f"artifact.kind: {kind!r:.60} is not supported yet; put the code into one module")
+        raise Unsupported(f"artifact.kind: {kind!r:.60} is not supported yet; put the code in one module")
     adapter = artifact.nested("adapter")
     if adapter is not None and adapter.required_text("kind") != ADAPTER:
         raise Unsupported(f"artifact.adapter.kind: {adapter.text('kind')!r:.60} is not supported")
-    content = _required(artifact, "content")
+    content = _required_object(artifact, "content")
     if content.required_text("encoding") != "base64":
-        raise InvalidInput("artifact.content.encoding", "has to be 'base64'")
+        raise InvalidInput("artifact.content.encoding", "must be 'base64'")
     source = decode_base64(content.required_text("data"), "artifact.content.data")
     if artifact.required_text("digest") != f"sha256:{hashlib.sha256(source).hexdigest()}":
-        raise InvalidInput("artifact.digest", "is not the SHA-256 of the content; the code was damaged")
+        raise InvalidInput("artifact.digest", "is not the SHA-256 of the content; the code was corrupted")
     try:
         return source.decode(), artifact.required_text("entrypoint")
     except UnicodeDecodeError as error:
@@ -238,10 +240,8 @@ def _requirements(runtime: Fields) -> tuple[str, ...]:
     if kind != "python" or runtime.has("gpu"):
         raise Unsupported("runtime: functions that need a GPU are not supported yet")
     if runtime.raw("env"):
-        raise Unsupported(
-            "runtime.env: is not supported yet; make the function a class and give values to __init__"
-        )
-    environment = _required(runtime, "environment")
+        raise Unsupported("runtime.env: is not supported yet; use a class and pass the values to __init__")
+    environment = _required_object(runtime, "environment")
     if environment.required_text("kind") != "pip":
         raise Unsupported(
             f"runtime.environment.kind: {environment.text('kind')!r:.60} is not supported yet; use pip"
@@ -250,28 +250,28 @@ def _requirements(runtime: Fields) -> tuple[str, ...]:
 
 
 def _call_kind(source: str, entrypoint: str) -> FunctionKind:
-    """How to call it, which its hints tell; the code is read for that, and not run."""
+    """How to call the function, judged by its type hints. Parses the code without running it."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput("artifact.content.data", f"is not Python ({error})"[:300]) from error
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == entrypoint:
-            return _hinted(node.args.args)
+            return _kind_from_hints(node.args.args)
         if isinstance(node, ast.ClassDef) and node.name == entrypoint:
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
             return next(
-                (_hinted(item.args.args[1:]) for item in methods if item.name == "__call__"),
+                (_kind_from_hints(item.args.args[1:]) for item in methods if item.name == "__call__"),
                 FunctionKind.SCALAR,
             )
     raise InvalidInput("artifact.entrypoint", f"{entrypoint!r:.60} is not defined in the content")
 
 
-def _hinted(parameters: Sequence[ast.arg]) -> FunctionKind:
+def _kind_from_hints(parameters: Sequence[ast.arg]) -> FunctionKind:
     hints = [None if entry.annotation is None else ast.unparse(entry.annotation) for entry in parameters]
     names = {None if hint is None else hint.strip("'\"").rpartition(".")[2] for hint in hints}
     if "RecordBatch" in names:
-        raise Unsupported("artifact: functions of a RecordBatch are not supported yet; take pyarrow Arrays")
+        raise Unsupported("artifact: functions of a RecordBatch are not supported yet; use pyarrow Arrays")
     return FunctionKind.ARRAYS if names == {"Array"} else FunctionKind.SCALAR
 
 
@@ -281,7 +281,7 @@ def _output_type(output: Fields) -> pa.DataType:
         name = output.name_of("arrow_type")
         return function_type(output.required_text("arrow_type"), name)
     if kind != NAMED_STRUCT:
-        raise Unsupported(f"{output.name_of('kind')}: {kind!r:.60} is neither scalar nor {NAMED_STRUCT}")
+        raise Unsupported(f"{output.name_of('kind')}: must be scalar or {NAMED_STRUCT}, not {kind!r:.60}")
     fields = output.objects("fields")
     if not fields:
         raise InvalidInput(output.name_of("fields"), "is missing; a struct needs at least one field")
@@ -289,24 +289,28 @@ def _output_type(output: Fields) -> pa.DataType:
 
 
 def _checked_signature(signature: Fields) -> dict[str, Any]:
-    """As it was sent; every type in it is one that is known here."""
+    """Returns the signature as it was sent, after checking that all its types are supported."""
     for key in ("inputs", "initialization"):
         for entry in signature.objects(key):
             _field_type(entry)
     inputs, output = signature.raw("inputs"), signature.raw("output")
-    kept = {"inputs": inputs or [], "output": output, "initialization": signature.raw("initialization") or []}
-    return dict(orjson.loads(orjson.dumps(kept)))
+    stored = {
+        "inputs": inputs or [],
+        "output": output,
+        "initialization": signature.raw("initialization") or [],
+    }
+    return dict(orjson.loads(orjson.dumps(stored)))
 
 
 def _field_type(entry: Fields) -> pa.DataType:
     entry.required_text("name")
     if entry.flag("nullable") is None:
-        raise InvalidInput(entry.name_of("nullable"), "is missing; it has to be true or false")
+        raise InvalidInput(entry.name_of("nullable"), "is missing; it must be true or false")
     return function_type(entry.required_text("arrow_type"), entry.name_of("arrow_type"))
 
 
-def _required(fields: Fields, key: str) -> Fields:
-    found = fields.nested(key)
-    if found is None:
-        raise InvalidInput(fields.name_of(key), "is missing; it has to be a JSON object")
-    return found
+def _required_object(fields: Fields, key: str) -> Fields:
+    nested = fields.nested(key)
+    if nested is None:
+        raise InvalidInput(fields.name_of(key), "is missing; it must be a JSON object")
+    return nested

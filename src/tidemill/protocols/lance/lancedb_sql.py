@@ -1,4 +1,13 @@
-"""The SQL of views: one SELECT over one table is cut into parts that Lance evaluates."""
+"""The SQL of views: splits a SELECT over one table into parts that Lance evaluates.
+
+lancedb's client defines views by SQL. A plain scan (`SELECT columns FROM table WHERE ... LIMIT n`) becomes a
+`SourceQuery`, whose expressions Lance itself evaluates, and can be refreshed row by row. Any other statement
+goes to Spark SQL unchanged (`read_sql`); stored queries, which have no Spark, reject it (`read_query`).
+
+The statement is split by its tokens and not parsed, so that Lance gets every expression as it was written.
+Everything outside the supported form must therefore be recognized and rejected here: a clause that slipped
+through would become part of an expression, and the view would fail later or have the wrong rows.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +28,10 @@ from tidemill.protocols.http.fields import checked_expression
 COMMENT: Final = r"--[^\n]*+|(?>/\*.*?\*/)"
 STATEMENT: Final = re.compile(rf"(?:\s++|{COMMENT})*+(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
 QUOTED_OR_COMMENT: Final = re.compile(rf"""('[^']*+'|"[^"]*+"|`[^`]*+`)|{COMMENT}""", re.DOTALL)
-FORM: Final = "SELECT columns FROM [namespace.]table [WHERE condition] [LIMIT rows]"
-# The order in which clauses may follow each other.
+SUPPORTED_FORM: Final = "SELECT columns FROM [namespace.]table [WHERE condition] [LIMIT rows]"
+# The order of clauses.
 CLAUSES: Final = (TokenType.SELECT, TokenType.FROM, TokenType.WHERE, TokenType.LIMIT)
-UNSERVED: Final = {
+UNSUPPORTED_CLAUSES: Final = {
     TokenType.JOIN: "JOIN",
     TokenType.GROUP_BY: "GROUP BY",
     TokenType.HAVING: "HAVING",
@@ -35,9 +44,9 @@ UNSERVED: Final = {
     TokenType.WINDOW: "WINDOW",
     TokenType.QUALIFY: "QUALIFY",
 }
-ALWAYS_UNSERVED: Final = {TokenType.OVER: "a window function (OVER)"}
+UNSUPPORTED_ANYWHERE: Final = {TokenType.OVER: "a window function (OVER)"}
 OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-VALUES: Final = frozenset(
+LITERALS: Final = frozenset(
     {TokenType.STRING, TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.CURRENT_DATE}
     | {TokenType.CURRENT_TIME, TokenType.CURRENT_TIMESTAMP, TokenType.CURRENT_USER}
 )
@@ -49,22 +58,22 @@ AGGREGATES: Final = frozenset(
 )
 
 
-class _Reader(Tokenizer):
-    """Names stand in either quotes: lancedb writes tables and aliases in one kind, columns in the other."""
+class _StatementTokenizer(Tokenizer):
+    """Reads names in both kinds of quotes: lancedb uses one for tables and aliases, one for columns."""
 
     IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (the form sqlglot reads)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """A run of tokens, and the statement they stand in."""
+class _TokenRun:
+    """A run of tokens of a statement."""
 
     statement: str
     tokens: tuple[Token, ...]
 
     @property
     def expression(self) -> str:
-        """As it was written, except that quoted names stand in the quotes that Lance knows."""
+        """The original text, with quoted names in the quotes that Lance uses."""
         pieces: list[str] = []
         position = self.tokens[0].start
         for token in self.tokens:
@@ -76,7 +85,7 @@ class _Text:
 
 
 def read_query(statement: str, field: str) -> SourceQuery:
-    """What a view of this statement is made from; raises Unsupported with what is too much."""
+    """Reads a statement of the supported form; raises Unsupported for what is beyond it."""
     checked_expression(statement, field)
     clauses = _clauses(statement, _tokens(statement, field), field)
     source = _source(clauses[TokenType.FROM], field)
@@ -90,12 +99,12 @@ def read_query(statement: str, field: str) -> SourceQuery:
 
 
 def is_sql(text: str) -> bool:
-    """Whether a source query is a statement: it begins like one, after blanks and comments."""
+    """Whether a source query is an SQL statement: it starts like one, after blanks and comments."""
     return STATEMENT.match(text) is not None
 
 
 def read_sql(statement: str, field: str) -> tuple[SourceQuery, str | None]:
-    """A plain scan as one, with no statement; any other statement, with a query of nothing, for Spark SQL."""
+    """A plain scan gives a query and no statement, anything else an empty query and the statement."""
     checked_expression(statement, field)
     if is_plain_scan(statement):
         plain = QUOTED_OR_COMMENT.sub(lambda found: found[1] or " ", statement)
@@ -104,7 +113,7 @@ def read_sql(statement: str, field: str) -> tuple[SourceQuery, str | None]:
 
 
 def query_text(query: SourceQuery) -> str:
-    """The statement that means this query, spelt in the one way in which all are answered."""
+    """The canonical statement of a query."""
     columns = "*"
     if query.columns:
         columns = ", ".join(
@@ -118,7 +127,7 @@ def query_text(query: SourceQuery) -> str:
 
 
 def view_text(view: MaterializedView, source: Sequence[str], functions: Sequence[str]) -> str:
-    """The statement of a view, as its source is called now; functions stand in FROM, as lancedb has them."""
+    """The statement of a view with the current name of its source. Functions are in FROM, as in lancedb."""
     query = view.query
     if not view.sources:
         return view.raw_query
@@ -127,53 +136,55 @@ def view_text(view: MaterializedView, source: Sequence[str], functions: Sequence
     text = query_text(SourceQuery(tuple(source), query.columns, query.filter, query.limit))
     if not functions:
         return text
-    made = ", ".join(f"{name}({', '.join(map(quoted, view.inputs_read))}) AS {name}" for name in functions)
-    place = f"FROM {'.'.join(map(quoted, source))}"
-    return text.replace(place, f"{place}, {made}", 1)
+    calls = ", ".join(f"{name}({', '.join(map(quoted, view.inputs_read))}) AS {name}" for name in functions)
+    from_clause = f"FROM {'.'.join(map(quoted, source))}"
+    return text.replace(from_clause, f"{from_clause}, {calls}", 1)
 
 
 def _tokens(statement: str, field: str) -> tuple[Token, ...]:
     try:
-        tokens = tuple(_Reader().tokenize(statement))
+        tokens = tuple(_StatementTokenizer().tokenize(statement))
     except TokenError as error:
-        raise InvalidInput(field, f"cannot be read ({error}); it has to be {FORM}"[:300]) from error
+        raise InvalidInput(field, f"cannot be read ({error}); it must be {SUPPORTED_FORM}"[:300]) from error
     if any(token.comments for token in tokens):
-        raise InvalidInput(field, "has a comment; leave it out")
+        raise InvalidInput(field, "contains a comment; remove it")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens = tokens[:-1]
     return tokens
 
 
-def _clauses(statement: str, tokens: tuple[Token, ...], field: str) -> dict[TokenType, _Text]:
+def _clauses(statement: str, tokens: tuple[Token, ...], field: str) -> dict[TokenType, _TokenRun]:
     if len(tokens) > 1 and tokens[1].token_type is TokenType.DISTINCT:
-        raise Unsupported(f"{field}: DISTINCT is not supported yet; a view is {FORM}")
+        raise Unsupported(f"{field}: DISTINCT is not supported yet; a view is {SUPPORTED_FORM}")
     starts = [
         index
         for index, (token, depth) in enumerate(_with_depth(tokens))
-        if depth == 0 and token.token_type in CLAUSES and not _compares(tokens, index)
+        if depth == 0 and token.token_type in CLAUSES and not _is_distinct_from(tokens, index)
     ]
     kinds = [tokens[index].token_type for index in starts]
     for token, depth in _with_depth(tokens):
-        refused = ALWAYS_UNSERVED.get(token.token_type) or (depth == 0 and UNSERVED.get(token.token_type))
-        if refused:
-            raise Unsupported(f"{field}: {refused} is not supported yet; a view is {FORM}")
+        unsupported = UNSUPPORTED_ANYWHERE.get(token.token_type) or (
+            depth == 0 and UNSUPPORTED_CLAUSES.get(token.token_type)
+        )
+        if unsupported:
+            raise Unsupported(f"{field}: {unsupported} is not supported yet; a view is {SUPPORTED_FORM}")
         if token.token_type is TokenType.SELECT and depth:
-            raise Unsupported(f"{field}: a query inside the query is not supported yet; a view is {FORM}")
+            raise Unsupported(f"{field}: a subquery is not supported yet; a view is {SUPPORTED_FORM}")
     if kinds[:2] != [TokenType.SELECT, TokenType.FROM] or starts[0] != 0 or kinds != _in_order(kinds):
-        raise InvalidInput(field, f"has to be {FORM}")
+        raise InvalidInput(field, f"must be {SUPPORTED_FORM}")
     ends = [*starts[1:], len(tokens)]
     found = {
-        tokens[start].token_type: _Text(statement, tokens[start + 1 : end])
+        tokens[start].token_type: _TokenRun(statement, tokens[start + 1 : end])
         for start, end in zip(starts, ends, strict=True)
     }
     for kind, text in found.items():
         if not text.tokens:
-            raise InvalidInput(field, f"says nothing after {kind.name}; it has to be {FORM}")
+            raise InvalidInput(field, f"has nothing after {kind.name}; it must be {SUPPORTED_FORM}")
     return found
 
 
-def _compares(tokens: Sequence[Token], index: int) -> bool:
-    """Whether this FROM is that of `a IS DISTINCT FROM b`."""
+def _is_distinct_from(tokens: Sequence[Token], index: int) -> bool:
+    """Whether this FROM belongs to `a IS DISTINCT FROM b`."""
     return index > 0 and tokens[index - 1].token_type is TokenType.DISTINCT
 
 
@@ -189,20 +200,20 @@ def _with_depth(tokens: Sequence[Token]) -> Iterator[tuple[Token, int]]:
         depth += token.token_type in OPENING
 
 
-def _source(text: _Text, field: str) -> tuple[str, ...]:
-    """The levels of the table's name: one table, and no other name for it."""
-    names, points = text.tokens[::2], text.tokens[1::2]
+def _source(text: _TokenRun, field: str) -> tuple[str, ...]:
+    """The levels of the name of the one table, which must not have an alias."""
+    names, separators = text.tokens[::2], text.tokens[1::2]
     for token in text.tokens:
         if token.token_type is TokenType.COMMA:
             raise Unsupported(f"{field}: FROM names more than one table, which is not supported yet")
         if token.token_type is TokenType.L_PAREN:
-            raise Unsupported(f"{field}: a function in FROM is not supported yet; a view is {FORM}")
-    if len(text.tokens) % 2 == 0 or any(token.token_type is not TokenType.DOT for token in points):
-        raise InvalidInput(field, f"FROM has to be followed by a table's name alone; it has to be {FORM}")
+            raise Unsupported(f"{field}: a function in FROM is not supported yet; a view is {SUPPORTED_FORM}")
+    if len(text.tokens) % 2 == 0 or any(token.token_type is not TokenType.DOT for token in separators):
+        raise InvalidInput(field, f"FROM must be followed by a table name only; it must be {SUPPORTED_FORM}")
     return tuple(name.text for name in names)
 
 
-def _columns(text: _Text, field: str) -> dict[str, str] | None:
+def _columns(text: _TokenRun, field: str) -> dict[str, str] | None:
     items = list(_items(text))
     if len(items) == 1 and [token.token_type for token in items[0].tokens] == [TokenType.STAR]:
         return None
@@ -215,19 +226,19 @@ def _columns(text: _Text, field: str) -> dict[str, str] | None:
     return columns
 
 
-def _items(text: _Text) -> Iterator[_Text]:
+def _items(text: _TokenRun) -> Iterator[_TokenRun]:
     item: list[Token] = []
     for token, depth in _with_depth(text.tokens):
         if depth == 0 and token.token_type is TokenType.COMMA:
-            yield _Text(text.statement, tuple(item))
+            yield _TokenRun(text.statement, tuple(item))
             item = []
         else:
             item.append(token)
-    yield _Text(text.statement, tuple(item))
+    yield _TokenRun(text.statement, tuple(item))
 
 
-def _column(item: _Text, field: str) -> tuple[str, str]:
-    """A column's name and expression: a name alone is both."""
+def _column(item: _TokenRun, field: str) -> tuple[str, str]:
+    """The name and expression of a column. A bare name is both."""
     tokens = item.tokens
     if not tokens:
         raise InvalidInput(field, "has an empty column between two commas")
@@ -235,29 +246,27 @@ def _column(item: _Text, field: str) -> tuple[str, str]:
         raise Unsupported(f"{field}: '*' beside other columns is not supported yet; name the columns")
     _refuse_aggregates(tokens, field)
     if len(tokens) > 2 and tokens[-2].token_type is TokenType.ALIAS:
-        return tokens[-1].text, _Text(item.statement, tokens[:-2]).expression
+        return tokens[-1].text, _TokenRun(item.statement, tokens[:-2]).expression
     if len(tokens) == 1 and _is_name(tokens[0]):
         return tokens[0].text, quoted(tokens[0].text)
-    raise InvalidInput(field, f"the column {item.expression!r:.80} needs a name; add AS and one")
+    raise InvalidInput(field, f"the column {item.expression!r:.80} needs a name; add AS and a name")
 
 
 def _is_name(token: Token) -> bool:
-    """Many words, such as text and date, are names unless they stand where a type does."""
+    """Many type words, such as text and date, are also names, so most words count as names."""
     if token.token_type is TokenType.IDENTIFIER:
         return True
-    return token.token_type not in VALUES and WORD.fullmatch(token.text) is not None
+    return token.token_type not in LITERALS and WORD.fullmatch(token.text) is not None
 
 
 def _refuse_aggregates(tokens: Sequence[Token], field: str) -> None:
     for name, following in pairwise(tokens):
         if following.token_type is TokenType.L_PAREN and name.text.lower() in AGGREGATES:
-            raise Unsupported(
-                f"{field}: {name.text}(), which makes one value of many rows, is not supported yet"
-            )
+            raise Unsupported(f"{field}: the aggregate function {name.text}() is not supported yet")
 
 
-def _limit(text: _Text, field: str) -> int:
+def _limit(text: _TokenRun, field: str) -> int:
     (token, *others) = text.tokens
     if others or token.token_type is not TokenType.NUMBER or not token.text.isdigit():
-        raise InvalidInput(field, "LIMIT has to be followed by a whole number")
+        raise InvalidInput(field, "LIMIT must be followed by a whole number")
     return int(token.text)

@@ -1,4 +1,4 @@
-"""Arrow types as lancedb's functions spell them: short names, or JSON where a name cannot say it."""
+"""Arrow types as lancedb's functions write them: short names, or JSON for complex types."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MAX_DEPTH: Final = 20
 
 
 def function_type(text: str, field: str, depth: int = 0) -> pa.DataType:
-    """The type that a signature names; raises InvalidInput."""
+    """Reads a type of a signature; raises InvalidInput."""
     if text == BLOB:
-        raise Unsupported(f"{field}: blobs are not supported yet in functions; use binary")
+        raise Unsupported(f"{field}: blobs are not supported in functions yet; use binary")
     if text.startswith("{"):
         return _json_type(text, field)
     if text in PLAIN_TYPES:
         return PLAIN_TYPES[text]
-    found = LISTS.fullmatch(text)
-    if found is None or depth > MAX_DEPTH:
-        raise InvalidInput(field, f"{text!r:.80} is not a type that is known here")
-    return _list_type(found["family"], found["inside"], field, depth)
+    matched = LISTS.fullmatch(text)
+    if matched is None or depth > MAX_DEPTH:
+        raise InvalidInput(field, f"{text!r:.80} is not a known type")
+    return _list_type(matched["family"], matched["inside"], field, depth)
 
 
 def _json_type(text: str, field: str) -> pa.DataType:
@@ -39,13 +39,13 @@ def _json_type(text: str, field: str) -> pa.DataType:
 
 
 def _list_type(family: str, inside: str, field: str, depth: int) -> pa.DataType:
-    """The short form names the type of the items alone: they have no nulls."""
+    """The short form has only the type of the items, which cannot be null."""
     if family != "fixed_size_list":
         item = pa.field("item", function_type(inside, field, depth + 1), nullable=False)
         return pa.list_(item) if family == "list" else pa.large_list(item)
     sized = SIZED.fullmatch(inside)
     length = 0 if sized is None else int(sized["length"])
     if sized is None or not 0 < length < 2**31:
-        raise InvalidInput(field, f"'fixed_size_list<{inside:.60}>' has to be an item and a length")
+        raise InvalidInput(field, f"'fixed_size_list<{inside:.60}>' must have an item type and a length")
     item = pa.field("item", function_type(sized["item"].strip(), field, depth + 1), nullable=False)
     return pa.list_(item, length)

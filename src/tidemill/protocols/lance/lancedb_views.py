@@ -1,4 +1,4 @@
-"""Translation of materialized views that lancedb's client gives as SQL."""
+"""Translates materialized views that lancedb's client defines by SQL."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tidemill.jobs.operations.views import DescribedView
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.lancedb_sql import query_text, read_sql, view_text
 
-# Where lancedb's client, opening a view's files itself, looks for the view's definition.
+# The metadata key in which lancedb's client looks for the definition when it opens the files of a view.
 DEFINITION_KEY: Final = "mv.definition"
 SCAN_FORMAT: Final = 1
-# What its client calls the layout of views that group rows; it reads no other of several tables.
+# The client's format number for views that group rows, the only format for several tables that it reads.
 STATEMENT_FORMAT: Final = 2
-# What its client writes for a view of the rows of an index that are not near others.
-DEDUPLICATION: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
+# What its client sends for a view without near-duplicate rows of a vector index.
+VECTOR_DEDUP: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
 VIEW_KEYS: Final = frozenset({"id", "query", "with_no_data", "identity", "context"})
 
 
 def is_sql_view(fields: Fields) -> bool:
-    """lancedb's client sends `query`, everybody else `source_query`."""
+    """lancedb's client sends `query`, all others send `source_query`."""
     if fields.has("query") and fields.has("source_query"):
-        raise InvalidInput("query", "excludes source_query; give one of them")
+        raise InvalidInput("query", "cannot be combined with source_query")
     return fields.has("query")
 
 
 def sql_view_definition(fields: Fields) -> ViewDefinition:
     fields.refuse_unknown(VIEW_KEYS)
     text = fields.required_text("query")
-    if DEDUPLICATION.match(text):
-        raise Unsupported("query: vector_dedup() is not supported yet; a view is made from tables")
+    if VECTOR_DEDUP.match(text):
+        raise Unsupported("query: vector_dedup() is not supported yet; define the view over tables")
     query, statement = read_sql(text, "query")
-    spelt = query_text(query) if statement is None else statement
-    layout = SCAN_FORMAT if statement is None else STATEMENT_FORMAT
-    definition = orjson.dumps({"format": layout, "query": spelt}).decode()
+    canonical = query_text(query) if statement is None else statement
+    definition_format = SCAN_FORMAT if statement is None else STATEMENT_FORMAT
+    definition = orjson.dumps({"format": definition_format, "query": canonical}).decode()
     return ViewDefinition(
         kind=ViewKind.QUERY,
         query=query,

@@ -1,4 +1,4 @@
-"""Translation of namespaces, tables and versions between the Lance protocol and the core."""
+"""Translates namespaces, tables and versions between the Lance protocol and the core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidemill.protocols.lance.rendered_schemas import RENDERED
 
 PROPERTIES_HEADER = "x-lance-table-properties"
 LOCATION_HEADER = "x-lance-table-location"
-# What clients that need stable row ids ask for; tables made here have them anyway.
+# Clients that need stable row ids send this option; our tables always have them.
 STABLE_ROW_IDS = "new_table_enable_stable_row_ids"
 MAX_PROPERTIES: Final = 1000
 MAX_PROPERTIES_BYTES: Final = 256 * KIB
@@ -37,25 +37,25 @@ def properties_of(fields: Fields) -> dict[str, str]:
 
 
 def table_properties(call: Call) -> dict[str, str]:
-    """A new table's properties: JSON in the query, or in the header that older clients use."""
+    """The properties of a new table: JSON in the query, or in a header from older clients."""
     raw = call.query.get("properties") or call.headers.get(PROPERTIES_HEADER)
     return _checked_properties(json_mapping(raw, "properties"))
 
 
 def table_location(call: Call) -> str | None:
-    """Where a new table shall lie, if the caller chooses."""
+    """The location of a new table, if the caller chooses one."""
     return call.query.get("location") or call.headers.get(LOCATION_HEADER) or None
 
 
 def refuse_storage_options(call: Call) -> None:
-    """How data is reached is the server's choice, and so is how it is written, if it is written here."""
+    """Rejects storage options: the server decides how it reads and writes data."""
     options = json_mapping(call.query.get("storage_options"), "storage_options")
     if options.keys() - {STABLE_ROW_IDS} or options.get(STABLE_ROW_IDS, "true") != "true":
         raise Unsupported("storage_options: are set by the server; leave them out")
 
 
 def storage_options_of(call: Call, table: Table, body: Fields | None = None) -> dict[str, str] | None:
-    """Clients open tables without asking for credentials and need them, so only a plain no is one."""
+    """Storage options for the client. Clients that need them do not ask, so only `false` disables them."""
     if body is not None and body.flag("vend_credentials") is False:
         return None
     return dict(call.operations.tables.storage_options(call.caller, table)) or None
@@ -68,7 +68,7 @@ def table_point(fields: Fields) -> TablePoint:
 def version_entry(fields: Fields) -> VersionEntry:
     scheme = (fields.text("naming_scheme") or "V2").upper()
     if scheme not in ("V1", "V2"):
-        raise InvalidInput("naming_scheme", f"{scheme!r:.60} is none of V1, V2")
+        raise InvalidInput("naming_scheme", f"must be one of V1, V2, not {scheme!r:.60}")
     return VersionEntry(
         version=fields.required_integer("version", 1),
         manifest_path=fields.required_text("manifest_path"),
@@ -93,7 +93,7 @@ def version_json(version: TableVersion) -> dict[str, Any]:
 
 
 def branch_of(call: Call, fields: Fields) -> str:
-    """The query names the branch where the specification has no body, the body everywhere else."""
+    """The branch, from the query where the specification has no body, else from the body."""
     return call.query.get("branch") or fields.text("branch") or MAIN_BRANCH
 
 
@@ -105,8 +105,8 @@ def table_json(table: Table) -> dict[str, Any]:
     }
 
 
-def departed_json(table: Table) -> dict[str, Any]:
-    """A table that is not in the catalog any more."""
+def removed_table_json(table: Table) -> dict[str, Any]:
+    """A table that was removed from the catalog."""
     return {
         "id": list(table.ident.levels),
         "location": table.location,
@@ -119,7 +119,7 @@ def summary_json(summary: TableSummary) -> dict[str, int]:
 
 
 def description_json(description: TableDescription, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Version and schema are not left out: lancedb takes a table without them for one that has no data."""
+    """Includes version and schema: to lancedb a table without them has no data."""
     version, schema = description.version, description.schema
     ident = description.table.ident
     return table_json(description.table) | without_nulls(
@@ -145,10 +145,10 @@ def table_uri(table: Table) -> str:
 def _checked_properties(properties: dict[str, str]) -> dict[str, str]:
     if len(properties) > MAX_PROPERTIES:
         raise InvalidInput(
-            "properties", f"has {len(properties)} entries, at most {MAX_PROPERTIES} are stored"
+            "properties", f"has {len(properties)} entries; at most {MAX_PROPERTIES} are allowed"
         )
     if "" in properties:
-        raise InvalidInput("properties", "has an empty key; every property needs a name")
+        raise InvalidInput("properties", "contains an empty key; every property needs a name")
     if (
         sum(len(key.encode()) + len(value.encode()) for key, value in properties.items())
         > MAX_PROPERTIES_BYTES

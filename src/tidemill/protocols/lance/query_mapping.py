@@ -1,4 +1,4 @@
-"""Translation of QueryTable requests, in the shapes of the specification and of lancedb's remote client."""
+"""Translates QueryTable requests, in the forms of the specification and of lancedb's remote client."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def table_query(fields: Fields, branch: str) -> TableQuery:
 
 
 def explained_query(call: Call, fields: Fields) -> tuple[Fields, str]:
-    """The query to explain, and its branch, which may stand beside it or in it."""
+    """The query to explain and its branch, which may be beside the query or in it."""
     query = fields.nested("query")
     if query is None:
-        raise InvalidInput("query", "is missing; it has to be the query to explain")
-    named = query.texts("id")
-    if named is not None and named != levels_of(call):
-        raise InvalidInput("query.id", f"{list(named)} is not {list(levels_of(call))} of the path")
+        raise InvalidInput("query", "is missing; it must be the query to explain")
+    body_id = query.texts("id")
+    if body_id is not None and body_id != levels_of(call):
+        raise InvalidInput("query.id", f"{list(body_id)} differs from {list(levels_of(call))} in the path")
     branches = {name for name in (fields.text("branch"), query.text("branch")) if name}
     if len(branches) > 1:
-        raise InvalidInput("query.branch", "is not the branch that the request names")
+        raise InvalidInput("query.branch", "differs from the branch of the request")
     return query, branch_of(call, query if query.has("branch") else fields)
 
 
 def optional_expression(fields: Fields, key: str) -> str | None:
-    """Some clients send an empty string for no condition."""
+    """Some clients send an empty string instead of no condition."""
     return fields.expression(key) if fields.raw(key) != "" else None
 
 
 def _limit(fields: Fields) -> int | None:
-    """lancedb asks for all rows with the largest integer there is."""
+    """lancedb sends the largest integer to request all rows."""
     raw = fields.raw("k")
     if isinstance(raw, int) and not isinstance(raw, bool) and raw >= MAX_INTEGER:
         return None
@@ -66,7 +66,7 @@ def _limit(fields: Fields) -> int | None:
 
 def _vector_search(fields: Fields) -> VectorSearch | None:
     vectors = _vectors(fields)
-    # Checked without a vector too: clients send them with every query, and mean nothing by it.
+    # Checked even without a vector, because clients send these with every query.
     minimum, maximum = _probes(fields)
     lower, upper = _bound(fields, "lower_bound"), _bound(fields, "upper_bound")
     search = VectorSearch(
@@ -86,46 +86,48 @@ def _vector_search(fields: Fields) -> VectorSearch | None:
         return search
     for key, bound in (("lower_bound", lower), ("upper_bound", upper)):
         if bound is not None:
-            raise InvalidInput(key, "limits distances; there are none without a vector")
+            raise InvalidInput(key, "limits distances and needs a vector")
     return None
 
 
 def _probes(fields: Fields) -> tuple[int | None, int | None]:
-    """`nprobes` is both bounds, and counts only where neither of them is given. Zero is none given."""
+    """`nprobes` sets both bounds, and is used only if neither is given. Zero counts as not given."""
     minimum, maximum = fields.integer("minimum_nprobes", 0), fields.integer("maximum_nprobes", 0)
     probes = fields.integer("nprobes", 0) or None
     if minimum is None and maximum is None:
         return probes, probes
     if minimum and maximum and minimum > maximum:
-        raise InvalidInput("minimum_nprobes", f"{minimum} is more than maximum_nprobes, {maximum}")
+        raise InvalidInput("minimum_nprobes", f"is {minimum}, which is more than maximum_nprobes, {maximum}")
     return minimum or None, maximum or None
 
 
 def _bound(fields: Fields, key: str) -> float | None:
     raw = fields.raw(key)
     if raw is not None and not is_number(raw):
-        raise InvalidInput(key, f"has to be a number, not {raw!r:.60}")
+        raise InvalidInput(key, f"must be a number, not {raw!r:.60}")
     return None if raw is None else float(raw)
 
 
 def _approximation(fields: Fields) -> str | None:
     mode = fields.text("approx_mode")
     if mode and mode.lower() not in APPROXIMATIONS:
-        raise InvalidInput("approx_mode", f"{mode!r:.60} is none of {', '.join(APPROXIMATIONS)}")
+        raise InvalidInput("approx_mode", f"must be one of {', '.join(APPROXIMATIONS)}, not {mode!r:.60}")
     return mode.lower() if mode else None
 
 
 def _vectors(fields: Fields) -> tuple[tuple[float, ...], ...]:
     raw = fields.raw("vector")
     if isinstance(raw, dict):
-        known = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
-        if len(known) > 1 or (raw and not known and any(value is not None for value in raw.values())):
-            raise InvalidInput("vector", "has to have single_vector or multi_vector")
-        raw = raw[known[0]] if known else None
+        present_keys = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
+        if len(present_keys) > 1 or (
+            raw and not present_keys and any(value is not None for value in raw.values())
+        ):
+            raise InvalidInput("vector", "must have single_vector or multi_vector")
+        raw = raw[present_keys[0]] if present_keys else None
     if raw is None or raw == []:
         return ()
     if not isinstance(raw, list):
-        raise InvalidInput("vector", "has to be an object with single_vector, or a list of numbers")
+        raise InvalidInput("vector", "must be an object with single_vector, or a list of numbers")
     vectors = raw if isinstance(raw[0], list) else [raw]
     if len(vectors) > MAX_VECTORS:
         raise InvalidInput("vector", f"has more than {MAX_VECTORS} query vectors")
@@ -134,7 +136,7 @@ def _vectors(fields: Fields) -> tuple[tuple[float, ...], ...]:
 
 def _vector(raw: Any) -> tuple[float, ...]:
     if not isinstance(raw, list) or not all(is_number(value) for value in raw):
-        raise InvalidInput("vector", "has to be made of numbers")
+        raise InvalidInput("vector", "must consist of numbers")
     return tuple(map(float, raw))
 
 
@@ -143,7 +145,7 @@ def _columns(fields: Fields) -> tuple[str, ...] | Mapping[str, str] | None:
     if isinstance(raw, dict) and ("column_names" in raw or "column_aliases" in raw):
         nested = Fields(raw, "columns")
         if nested.has("column_names") and nested.has("column_aliases"):
-            raise InvalidInput("columns", "has to have column_names or column_aliases, not both")
+            raise InvalidInput("columns", "must have column_names or column_aliases, not both")
         return _names(nested, "column_names") or _aliases(nested.raw("column_aliases"))
     if isinstance(raw, dict):
         return _aliases(raw)
@@ -153,7 +155,7 @@ def _columns(fields: Fields) -> tuple[str, ...] | Mapping[str, str] | None:
 def _names(fields: Fields, key: str) -> tuple[str, ...] | None:
     names = fields.texts(key)
     if names is not None and not all(names):
-        raise InvalidInput(fields.name_of(key), "has an empty name")
+        raise InvalidInput(fields.name_of(key), "contains an empty name")
     return names or None
 
 
@@ -167,7 +169,7 @@ def _aliases(raw: Any) -> Mapping[str, str] | None:
 
 
 def _order(fields: Fields) -> tuple[RowOrder, ...]:
-    """lancedb's own addition to the request."""
+    """The order, which only lancedb's client sends."""
     return tuple(
         RowOrder(
             column=entry.text("column") or entry.required_text("column_name"),
@@ -183,5 +185,7 @@ def _distance(fields: Fields) -> str | None:
     if not distance:
         return None
     if distance.lower() not in DISTANCES:
-        raise InvalidInput("distance_type", f"{distance!r:.60} is none of {', '.join(sorted(DISTANCES))}")
+        raise InvalidInput(
+            "distance_type", f"must be one of {', '.join(sorted(DISTANCES))}, not {distance!r:.60}"
+        )
     return distance.lower()

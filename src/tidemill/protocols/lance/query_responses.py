@@ -1,4 +1,4 @@
-"""Rows as an Arrow file: read whole before the answer begins, in memory or, if there are many, on disk."""
+"""Responses with rows as an Arrow file, spooled to memory or, if large, to disk."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ IN_MEMORY_BYTES: Final = 16 * MIB
 CHUNK_BYTES: Final = MIB
 
 
-def arrow_file_answer(found: QueryResult) -> Response:
-    """What goes wrong in reading is still an error of its own then, and not an answer that breaks off."""
-    with ExitStack() as opened:
-        spool = opened.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
-        _write(found, spool)
+def arrow_file_response(result: QueryResult) -> Response:
+    """Reads all rows before the response starts, so that an error is not a response that breaks off."""
+    with ExitStack() as stack:
+        spool = stack.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
+        _write(result, spool)
         size = spool.tell()
         spool.seek(0)
         if size <= IN_MEMORY_BYTES:
             return Response(spool.read(), media_type=ARROW_FILE)
-        opened.pop_all()
+        stack.pop_all()
     return StreamingResponse(_chunks(spool), media_type=ARROW_FILE, headers={"content-length": str(size)})
 
 
-def _write(found: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
-    # A file has one dictionary for each column, and batches may come with several.
+def _write(result: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
+    # A file has one dictionary per column, but batches may have different ones.
     options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
-    with pa.ipc.new_file(pa.PythonFile(spool, "w"), found.schema, options=options) as writer:
-        if any(_has_dictionary(field.type) for field in found.schema):
-            writer.write_table(found.to_table())
+    with pa.ipc.new_file(pa.PythonFile(spool, "w"), result.schema, options=options) as writer:
+        if any(_has_dictionary(field.type) for field in result.schema):
+            writer.write_table(result.to_table())
         else:
-            for batch in found.batches:
+            for batch in result.batches:
                 writer.write_batch(batch)
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
+def _has_dictionary(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
         return True
-    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+    return any(_has_dictionary(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def _chunks(spool: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:

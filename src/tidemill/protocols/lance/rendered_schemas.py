@@ -1,4 +1,4 @@
-"""Schemas in JSON as ready bytes: the same few are asked for again and again."""
+"""A cache of schemas rendered as JSON, because clients request the same few again and again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES: Final = 64 << 20
 
 
 class RenderedSchemas:
-    """Knows schemas by identity: the catalog keeps those it has read. The oldest go first."""
+    """Keyed by the identity of the schema, which the catalog caches. Evicts the oldest entries."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -24,9 +24,9 @@ class RenderedSchemas:
 
     def of(self, schema: pa.Schema, vocabulary: Vocabulary) -> orjson.Fragment:
         key = (id(schema), vocabulary)
-        found = self._rendered.get(key)
-        # An entry keeps its schema alive, so that no other can have the same identity.
-        rendered = self._render(schema, vocabulary) if found is None else found[1]
+        cached = self._rendered.get(key)
+        # An entry keeps its schema alive, so no other schema can have the same identity.
+        rendered = self._render(schema, vocabulary) if cached is None else cached[1]
         return orjson.Fragment(rendered)
 
     def _render(self, schema: pa.Schema, vocabulary: Vocabulary) -> bytes:

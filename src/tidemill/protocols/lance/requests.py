@@ -1,4 +1,4 @@
-"""What every Lance request has: an id in its path, perhaps the same id in its body, a page to start from."""
+"""Reads what Lance requests have in common: the id in path and body, flags, pages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def table_request(call: Call) -> tuple[TableIdent, Fields]:
 
 
 def flag_of(call: Call, fields: Fields, key: str) -> bool:
-    """Some clients send these in the query, some in the body."""
+    """Some clients send flags in the query, others in the body."""
     in_query = query_flag(call.query, key)
     return (fields.flag(key) if in_query is None else in_query) or False
 
 
 def read_page(call: Call, fetch: Callable[[Page], Sequence[str]]) -> tuple[list[str], str | None]:
-    """One page of names and the token of the next: the last name, because clients make up such tokens."""
+    """One page of names and the token of the next. The token is the last name, as clients make up tokens."""
     limit, after = query_integer(call.query, "limit"), call.query.get("page_token") or None
     if limit == 0:
         return [], None
@@ -38,14 +38,16 @@ def read_page(call: Call, fetch: Callable[[Page], Sequence[str]]) -> tuple[list[
 
 
 def page_of(names: Iterable[str], page: Page) -> list[str]:
-    """The part of a listing that this page shows."""
+    """The names of a listing that are on this page."""
     following = sorted(name for name in names if page.after is None or name > page.after)
     return following[: page.limit]
 
 
 def _body(call: Call) -> Fields:
     fields = read_object(call.body)
-    named = fields.texts("id")
-    if named is not None and named != levels_of(call):
-        raise InvalidInput("id", f"{list(named)} in the body is not {list(levels_of(call))} of the path")
+    body_id = fields.texts("id")
+    if body_id is not None and body_id != levels_of(call):
+        raise InvalidInput(
+            "id", f"{list(body_id)} in the body differs from {list(levels_of(call))} in the path"
+        )
     return fields

@@ -1,4 +1,4 @@
-"""Full-text queries in the words of Rust: lancedb sends how it prints a query where text should be."""
+"""Parses full-text queries in Rust's debug format, which lancedb sends in place of the text."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PRINTED: Final = re.compile(
 )
 TEXT: Final = r'"((?:[^"\\]|\\.)*)"'
 COLUMN: Final = rf"column: (?:None|Some\({TEXT}\)), "
-OTHERS: Final = r"(?:, \w+: [\w()]+)* \}\)"
+OTHER_FIELDS: Final = r"(?:, \w+: [\w()]+)* \}\)"
 MATCH: Final = re.compile(
     rf"Match\(MatchQuery \{{ {COLUMN}terms: {TEXT}, boost: ([\d.]+), fuzziness: (?:None|Some\((\d+)\)), "
-    rf"max_expansions: (\d+), operator: (And|Or), prefix_length: (\d+){OTHERS}"
+    rf"max_expansions: (\d+), operator: (And|Or), prefix_length: (\d+){OTHER_FIELDS}"
 )
-PHRASE: Final = re.compile(rf"Phrase\(PhraseQuery \{{ {COLUMN}terms: {TEXT}, slop: (\d+){OTHERS}")
+PHRASE: Final = re.compile(rf"Phrase\(PhraseQuery \{{ {COLUMN}terms: {TEXT}, slop: (\d+){OTHER_FIELDS}")
 ESCAPED_CHARACTER: Final = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 MAX_DEPTH: Final = 16
 
 
 def printed_query(text: str, columns: tuple[str, ...], field: str) -> TextQuery | None:
-    """The query that was printed; None when the text is just text. Raises InvalidInput for the rest."""
+    """The query, or None if the text is plain text. Raises InvalidInput for queries we cannot read."""
     if PRINTED.fullmatch(text) is None:
         return None
     reader = _Reader(text, columns[0] if len(columns) == 1 else None)
@@ -35,13 +35,13 @@ def printed_query(text: str, columns: tuple[str, ...], field: str) -> TextQuery 
     if query is None or reader.position != len(text):
         raise InvalidInput(
             field,
-            "is a printed query of another kind than match, phrase and boolean; send it as structured_query",
+            "is a query in debug format other than match, phrase or boolean; send it as structured_query",
         )
     return query
 
 
 class _Reader:
-    """Reads on from `position`; None says that what follows is something else."""
+    """A recursive-descent parser. Its methods return None if the text at `position` does not match."""
 
     def __init__(self, text: str, column: str | None) -> None:
         self._text = text
@@ -49,10 +49,10 @@ class _Reader:
         self.position = 0
 
     def query(self, depth: int) -> TextQuery | None:
-        if self._takes("Boolean(must="):
+        if self._consume("Boolean(must="):
             return self._boolean(depth) if depth < MAX_DEPTH else None
-        if found := self._found(MATCH):
-            column, terms, boost, fuzziness, expansions, operator, prefix = found.groups()
+        if matched := self._match(MATCH):
+            column, terms, boost, fuzziness, expansions, operator, prefix = matched.groups()
             return TextMatch(
                 terms=_unescaped(terms),
                 column=self._column_of(column),
@@ -62,49 +62,49 @@ class _Reader:
                 needs_all_terms=operator == "And",
                 prefix_length=int(prefix),
             )
-        if found := self._found(PHRASE):
-            return TextPhrase(_unescaped(found[2]), self._column_of(found[1]), int(found[3]))
+        if matched := self._match(PHRASE):
+            return TextPhrase(_unescaped(matched[2]), self._column_of(matched[1]), int(matched[3]))
         return None
 
     def _boolean(self, depth: int) -> TextQuery | None:
         must = self._queries(depth)
-        should = self._queries(depth) if self._takes(", should=") else None
-        must_not = self._queries(depth) if self._takes(", must_not=") else None
-        if must is None or should is None or must_not is None or not self._takes(")"):
+        should = self._queries(depth) if self._consume(", should=") else None
+        must_not = self._queries(depth) if self._consume(", must_not=") else None
+        if must is None or should is None or must_not is None or not self._consume(")"):
             return None
         return TextBoolean(must=must, should=should, must_not=must_not)
 
     def _queries(self, depth: int) -> tuple[TextQuery, ...] | None:
-        if self._takes("[]"):
+        if self._consume("[]"):
             return ()
         queries: list[TextQuery] = []
-        while self._takes(", " if queries else "["):
+        while self._consume(", " if queries else "["):
             query = self.query(depth + 1)
             if query is None:
                 return None
             queries.append(query)
-        return tuple(queries) if queries and self._takes("]") else None
+        return tuple(queries) if queries and self._consume("]") else None
 
     def _column_of(self, column: str | None) -> str | None:
         return self._column if column is None else _unescaped(column)
 
-    def _takes(self, expected: str) -> bool:
-        is_there = self._text.startswith(expected, self.position)
-        self.position += len(expected) if is_there else 0
-        return is_there
+    def _consume(self, expected: str) -> bool:
+        matches = self._text.startswith(expected, self.position)
+        self.position += len(expected) if matches else 0
+        return matches
 
-    def _found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._text, self.position)
-        if found is not None:
-            self.position = found.end()
-        return found
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        matched = pattern.match(self._text, self.position)
+        if matched is not None:
+            self.position = matched.end()
+        return matched
 
 
 def _unescaped(text: str) -> str:
-    """Rust's escapes are those of JSON but for three."""
-    json = ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
+    """Reads Rust's escapes, which are those of JSON except for three."""
+    json = ESCAPED_CHARACTER.sub(lambda matched: chr(int(matched[1], 16)), text)
     try:
         value = orjson.loads(f'"{json}"'.replace("\\'", "'").replace("\\0", ""))
     except (orjson.JSONDecodeError, ValueError, OverflowError) as error:
-        raise InvalidInput("full_text_query", "is a printed query with text that cannot be read") from error
+        raise InvalidInput("full_text_query", "is a query in debug format with invalid escapes") from error
     return str(value)

@@ -1,4 +1,4 @@
-"""Translation of changes to columns: new ones, alterations, metadata of fields."""
+"""Translates changes to columns: new columns, alterations, field metadata."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_types import parse_type
 
-# How every Arrow stream begins; no JSON does.
+# Every Arrow stream starts with these bytes; JSON never does.
 ARROW_START: Final = b"\xff\xff\xff\xff"
 DECLARED: Final = ("computed", "virtual_column")
 
 
 def is_expression_request(fields: Fields) -> bool:
-    """Whether columns come as expressions alone; raises InvalidInput when a request mixes the two kinds."""
+    """Whether all columns are given by expressions; raises InvalidInput if the request mixes both kinds."""
     entries = fields.objects("new_columns")
     by_expression = [entry for entry in entries if entry.has("expression")]
     for entry in by_expression:
         for key in DECLARED:
             if entry.has(key):
-                raise InvalidInput(entry.name_of("expression"), f"excludes {key}; give one of them")
+                raise InvalidInput(entry.name_of("expression"), f"cannot be combined with {key}")
     if by_expression and len(by_expression) < len(entries):
         raise InvalidInput(
             "new_columns",
@@ -41,31 +41,33 @@ def new_columns(fields: Fields) -> tuple[NewColumn, ...]:
 
 
 def arrow_schema(body: bytes) -> pa.Schema:
-    """lancedb's remote client sends the fields of columns without values as an Arrow stream."""
+    """lancedb's remote client sends the fields of empty columns as an Arrow stream."""
     try:
         return pa.ipc.open_stream(body).schema
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInput("body", f"is not an Arrow stream ({error})"[:300]) from error
 
 
-def is_function_request(entry: Fields) -> bool:
-    """Whether an alteration gives a column another function; that goes alone."""
+def replaces_function(entry: Fields) -> bool:
+    """Whether an alteration replaces the function of a column; raises InvalidInput if it changes more."""
     if not entry.has("virtual_column"):
         return False
     for key in ("rename", "nullable", "data_type"):
         if entry.has(key):
-            raise InvalidInput(entry.name_of("virtual_column"), f"excludes {key}; send two requests")
+            raise InvalidInput(
+                entry.name_of("virtual_column"), f"cannot be combined with {key}; send two requests"
+            )
     return True
 
 
-def as_declaration(fields: Fields) -> Fields:
-    """A column's new function in the form in which columns are declared; raises InvalidInput for more."""
+def replacement_declaration(fields: Fields) -> Fields:
+    """Converts the new function of a column to a declaration; raises InvalidInput for several columns."""
     entries = fields.objects("alterations")
     if len(entries) > 1:
-        raise InvalidInput("alterations", "exchanges a function and more; send a request for each column")
+        raise InvalidInput("alterations", "replaces a function and changes more; send one request per column")
     path = parse_path(entries[0].required_text("path"), entries[0].name_of("path"))
     if len(path) > 1:
-        raise InvalidInput(entries[0].name_of("path"), "is inside a column; functions fill whole columns")
+        raise InvalidInput(entries[0].name_of("path"), "is a nested field; functions fill whole columns")
     return Fields({"new_columns": [{"name": path[0], "virtual_column": entries[0].raw("virtual_column")}]})
 
 
@@ -82,19 +84,19 @@ def column_alteration(entry: Fields) -> ColumnAlteration:
 def column_paths(fields: Fields) -> tuple[str, ...]:
     paths = fields.texts("columns") or ()
     if not all(paths):
-        raise InvalidInput("columns", "has an empty path")
+        raise InvalidInput("columns", "contains an empty path")
     return paths
 
 
 def field_metadata_update(entry: Fields) -> FieldMetadataUpdate:
     name, values = entry.name_of("metadata"), entry.raw("metadata")
     if not isinstance(values, dict):
-        raise InvalidInput(name, "is missing; it has to be an object of strings, or null to delete a key")
+        raise InvalidInput(name, "is missing; it must be an object of strings, or null to delete a key")
     for key, value in values.items():
         if value is not None and not isinstance(value, str):
-            raise InvalidInput(f"{name}.{key}"[:200], f"has to be a string or null, not {value!r:.60}")
+            raise InvalidInput(f"{name}.{key}"[:200], f"must be a string or null, not {value!r:.60}")
         if "\x00" in key or "\x00" in (value or ""):
-            raise InvalidInput(f"{name}.{key!r}"[:200], "has a NUL character")
+            raise InvalidInput(f"{name}.{key!r}"[:200], "contains a NUL character")
     return FieldMetadataUpdate(entry.required_text("path"), values, entry.flag("replace") or False)
 
 

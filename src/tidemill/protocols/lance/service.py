@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.protocols.http.app import Service
-from tidemill.protocols.lance.dialect import announcing
+from tidemill.protocols.lance.dialect import with_capability_header
 from tidemill.protocols.lance.errors import render_error
 from tidemill.protocols.lance.routes import (
     batches,
@@ -49,4 +49,6 @@ ROUTES: Final = (
     *stored_queries.ROUTES,
 )
 
-LANCE_SERVICE: Final = Service(prefix=(), routes=tuple(map(announcing, ROUTES)), render_error=render_error)
+LANCE_SERVICE: Final = Service(
+    prefix=(), routes=tuple(map(with_capability_header, ROUTES)), render_error=render_error
+)

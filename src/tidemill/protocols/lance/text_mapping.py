@@ -1,4 +1,4 @@
-"""Translation of full-text queries, in every shape that clients give them."""
+"""Translates full-text queries, in every form that clients send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.rust_queries import printed_query
 
 KINDS: Final = ("match", "phrase", "boost", "multi_match", "boolean")
-# Lance recurses on queries.
+# Lance evaluates queries recursively.
 MAX_NESTING: Final = 16
 MAX_CLAUSES: Final = 256
 DEFAULT_NEGATIVE_BOOST: Final = 0.5
@@ -28,17 +28,17 @@ OPERATORS: Final = {"and": True, "or": False}
 
 
 def text_query(fields: Fields | None) -> TextSearch | TextQuery | None:
-    """The specification nests `string_query` or `structured_query`; lancedb puts its query right here."""
+    """Reads `string_query` or `structured_query` of the specification, or lancedb's query directly."""
     if fields is None:
         return None
     string, structured = fields.nested("string_query"), fields.nested("structured_query")
     if string is not None and structured is not None:
-        raise InvalidInput(fields.name_of("string_query"), "and structured_query cannot both be given")
+        raise InvalidInput(fields.name_of("string_query"), "cannot be combined with structured_query")
     inner = string or structured or fields
     if isinstance(inner.raw("query"), dict):
         return _structured(inner.nested("query"), 1)
     if structured is not None:
-        raise InvalidInput(inner.name_of("query"), f"has to be an object with one of {', '.join(KINDS)}")
+        raise InvalidInput(inner.name_of("query"), f"must be an object with one of {', '.join(KINDS)}")
     return _string(inner)
 
 
@@ -50,13 +50,13 @@ def _string(fields: Fields) -> TextSearch | TextQuery:
 def _structured(fields: Fields | None, depth: int) -> TextQuery:
     assert fields is not None
     if depth > MAX_NESTING:
-        raise InvalidInput("full_text_query", f"is nested more than {MAX_NESTING} deep")
-    given = [kind for kind in KINDS if fields.has(kind)]
-    if len(given) != 1:
-        raise InvalidInput(fields.name_of("query"), f"has to have exactly one of {', '.join(KINDS)}")
-    query = fields.nested(given[0])
+        raise InvalidInput("full_text_query", f"is nested more than {MAX_NESTING} levels deep")
+    present_kinds = [kind for kind in KINDS if fields.has(kind)]
+    if len(present_kinds) != 1:
+        raise InvalidInput(fields.name_of("query"), f"must have exactly one of {', '.join(KINDS)}")
+    query = fields.nested(present_kinds[0])
     assert query is not None
-    match given[0]:
+    match present_kinds[0]:
         case "match":
             return _match(query, fields.raw("match"))
         case "phrase":
@@ -81,7 +81,7 @@ def _match(fields: Fields, raw: Mapping[str, Any]) -> TextMatch:
         terms=fields.required_text("terms"),
         column=_column(fields),
         boost=default.boost if boost is None else boost,
-        # Null lets the words decide; what is not said means no fuzziness.
+        # Null means automatic fuzziness, a missing field means none.
         fuzziness=fields.integer("fuzziness", 0) if "fuzziness" in raw else default.fuzziness,
         max_expansions=default.max_expansions if expansions is None else expansions,
         needs_all_terms=_needs_all(fields),
@@ -90,13 +90,13 @@ def _match(fields: Fields, raw: Mapping[str, Any]) -> TextMatch:
 
 
 def _multi_match(fields: Fields) -> TextMultiMatch:
-    """The specification has one match for each column; lancedb names the columns of one text."""
+    """The specification sends one match per column, lancedb one text with several columns."""
     if fields.has("columns"):
         return _match_in_columns(fields)
     entries = zip(fields.objects("match_queries"), fields.raw("match_queries") or (), strict=True)
     matches = tuple(_match(entry, raw) for entry, raw in entries)
     if not 0 < len(matches) <= MAX_CLAUSES:
-        raise InvalidInput(fields.name_of("match_queries"), f"has to have 1 to {MAX_CLAUSES} queries")
+        raise InvalidInput(fields.name_of("match_queries"), f"must have 1 to {MAX_CLAUSES} queries")
     return TextMultiMatch(matches)
 
 
@@ -104,10 +104,10 @@ def _match_in_columns(fields: Fields) -> TextMultiMatch:
     text, columns = fields.required_text("query"), fields.texts("columns") or ()
     boosts = fields.raw("boost") or [1.0] * len(columns)
     if not isinstance(boosts, list) or not all(is_number(boost) and boost >= 0 for boost in boosts):
-        raise InvalidInput(fields.name_of("boost"), "has to be a list of numbers of at least 0")
+        raise InvalidInput(fields.name_of("boost"), "must be a list of numbers of at least 0")
     if not 0 < len(columns) <= MAX_CLAUSES or len(boosts) != len(columns):
         raise InvalidInput(
-            fields.name_of("columns"), f"has to have 1 to {MAX_CLAUSES} names, and as many boosts as names"
+            fields.name_of("columns"), f"must have 1 to {MAX_CLAUSES} names and as many boosts"
         )
     needs_all = _needs_all(fields)
     return TextMultiMatch(
@@ -121,7 +121,7 @@ def _match_in_columns(fields: Fields) -> TextMultiMatch:
 def _boost(fields: Fields, depth: int) -> TextBoost:
     positive, negative = fields.nested("positive"), fields.nested("negative")
     if positive is None or negative is None:
-        raise InvalidInput(fields.name_of("positive"), "and negative are both needed")
+        raise InvalidInput(fields.name_of("positive"), "and negative are both required")
     weight = fields.number("negative_boost", 0)
     return TextBoost(
         _structured(positive, depth + 1),
@@ -150,5 +150,5 @@ def _needs_all(fields: Fields) -> bool:
     if operator is None:
         return False
     if operator.lower() not in OPERATORS:
-        raise InvalidInput(fields.name_of("operator"), f"{operator!r:.60} is none of And, Or")
+        raise InvalidInput(fields.name_of("operator"), f"must be one of And, Or, not {operator!r:.60}")
     return OPERATORS[operator.lower()]

@@ -1,4 +1,4 @@
-"""Translation of transactions and of the actions on them."""
+"""Translates transactions and the actions on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import Fields, read_choice
 
 ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
-# The specification's names; lancedb's and Python's clients may write them in snake_case.
-OTHER_NAMES: Final = ("set_status_action", "set_property_action", "unset_property_action")
+# The specification uses camelCase; clients of lancedb and in Python may use snake_case.
+SNAKE_CASE_ACTIONS: Final = ("set_status_action", "set_property_action", "unset_property_action")
 
 
 def transaction_actions(fields: Fields) -> tuple[TransactionAction, ...]:
     entries = fields.objects("actions")
     if not entries:
-        raise InvalidInput("actions", "is empty; it has to list at least one action")
+        raise InvalidInput("actions", "is empty; it must list at least one action")
     return tuple(_action(entry) for entry in entries)
 
 
@@ -34,20 +34,20 @@ def transaction_json(transaction: Transaction) -> dict[str, Any]:
 
 
 def _action(entry: Fields) -> TransactionAction:
-    entry.refuse_unknown({*ACTIONS, *OTHER_NAMES})
-    given = [key for key in (*ACTIONS, *OTHER_NAMES) if entry.has(key)]
-    if len(given) != 1:
-        raise InvalidInput(entry.name_of("")[:-1], f"has to hold exactly one of {', '.join(ACTIONS)}")
-    action = entry.nested(given[0])
+    entry.refuse_unknown({*ACTIONS, *SNAKE_CASE_ACTIONS})
+    present_keys = [key for key in (*ACTIONS, *SNAKE_CASE_ACTIONS) if entry.has(key)]
+    if len(present_keys) != 1:
+        raise InvalidInput(entry.name_of("")[:-1], f"must have exactly one of {', '.join(ACTIONS)}")
+    action = entry.nested(present_keys[0])
     assert action is not None
-    match given[0].replace("_", "").lower():
+    match present_keys[0].replace("_", "").lower():
         case "setstatusaction":
             status = read_choice(TransactionStatus, action.required_text("status"), action.name_of("status"))
             return SetStatus(status)
         case "setpropertyaction":
             value = action.text("value")
             if value is None:
-                raise InvalidInput(action.name_of("value"), "is missing; it has to be a string")
+                raise InvalidInput(action.name_of("value"), "is missing; it must be a string")
             return SetProperty(action.required_text("key"), value, action.choice("mode", SetMode.OVERWRITE))
         case _:
             return UnsetProperty(action.required_text("key"), action.choice("mode", UnsetMode.SKIP))

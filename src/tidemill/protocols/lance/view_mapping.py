@@ -1,4 +1,4 @@
-"""Translation of materialized views: source queries in each form that we read, and those we only keep."""
+"""Translates materialized views: source queries in the forms we can read, and others stored unread."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SOURCE_QUERY_FORMAT: Final = "tidemill.query/1"
 SOURCE_QUERY_KEYS: Final = frozenset(
     {"format", "source", "columns", "filter", "limit", "offset", "functions"}
 )
-# A definition that nobody here can read.
-UNREAD: Final = SourceQuery(())
+# For a definition that we store, but cannot read.
+UNREADABLE_QUERY: Final = SourceQuery(())
 
 
 def view_definition(call: Call, fields: Fields, ident: TableIdent) -> ViewDefinition:
@@ -49,12 +49,12 @@ def view_definition(call: Call, fields: Fields, ident: TableIdent) -> ViewDefini
 
 
 def _source_query(text: str, field: str) -> tuple[SourceQuery, str | None, tuple[FunctionColumn, ...]]:
-    """The scan, or the statement, and the columns that functions make; neither if nobody here can read it."""
+    """The scan or the statement, and the columns computed by functions. Empty if we cannot read it."""
     if is_sql(text):
         return (*read_sql(text, field), ())
     body = _json(text)
     if not isinstance(body, dict) or body.get("format") != SOURCE_QUERY_FORMAT:
-        return UNREAD, None, ()
+        return UNREADABLE_QUERY, None, ()
     fields = Fields(body, field)
     fields.refuse_unknown(SOURCE_QUERY_KEYS)
     source = fields.texts("source") or ()
@@ -83,7 +83,7 @@ def _columns(fields: Fields, functions: tuple[FunctionColumn, ...]) -> dict[str,
         return None
     columns = text_mapping(raw, name)
     if not columns and not functions:
-        raise InvalidInput(name, "is empty; null means all columns")
+        raise InvalidInput(name, "is empty; leave it out for all columns")
     return {
         alias: checked_expression(expression, f"{name}.{alias}"[:200])
         for alias, expression in columns.items()

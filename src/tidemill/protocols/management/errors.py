@@ -1,4 +1,4 @@
-"""How the management API says no."""
+"""Errors of the management API."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.THROTTLED: 429,
     ErrorCode.UNSUPPORTED: 406,
     ErrorCode.UNAVAILABLE: 503,
-    # Not 500 or 503, which HTTP clients are often set up to repeat: the request may have been carried out.
+    # Not 500 or 503, which many HTTP clients retry: the request may have taken effect.
     ErrorCode.COMMIT_STATE_UNKNOWN: 520,
     ErrorCode.INTERNAL: 500,
 }

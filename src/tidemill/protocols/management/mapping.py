@@ -1,4 +1,4 @@
-"""Jobs, functions, plans and views in the JSON of the management API."""
+"""Translates jobs, functions, plans and views to the JSON of the management API."""
 
 from __future__ import annotations
 
@@ -44,19 +44,22 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def _pace(job: Job) -> dict[str, float | None]:
-    """How fast it goes and how long it will take, as far as this run has shown."""
+    """Speed and estimated time left, judged by this run."""
     last = job.finished_at or job.updated_at
     if job.started_at is None or last is None or not job.progress.done:
         return {"rows_per_second": None, "eta_seconds": None}
     seconds = max((last - job.started_at).total_seconds(), 0.001)
     pace = job.progress.done / seconds
-    left = max(job.progress.total - job.progress.done, 0) / pace
-    is_going = job.state is JobState.RUNNING
-    return {"rows_per_second": round(pace, 3), "eta_seconds": round(left, 3) if is_going else None}
+    remaining_seconds = max(job.progress.total - job.progress.done, 0) / pace
+    is_running = job.state is JobState.RUNNING
+    return {
+        "rows_per_second": round(pace, 3),
+        "eta_seconds": round(remaining_seconds, 3) if is_running else None,
+    }
 
 
 def listed_job_json(job: Job) -> dict[str, Any]:
-    """Without the rows of a preview, which are large; they come with the job itself."""
+    """Omits the rows of a preview, which are large; `job_json` has them."""
     result = {key: value for key, value in (job.result or {}).items() if key != PREVIEWED_ROWS}
     return job_json(replace(job, result=None if job.result is None else result))
 
@@ -66,7 +69,7 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def function_json(function: Function) -> dict[str, Any]:
-    """Without its code, which is large and which nobody should run by accident."""
+    """Omits the code, which is large and must not be run by accident."""
     return {
         "name": function.name,
         "digest": function.digest,
@@ -107,7 +110,7 @@ def row_error_json(column: str | None, error: RowError) -> dict[str, Any]:
 
 
 def environment_json(name: str, environment: Environment) -> dict[str, Any]:
-    """Variables by name only: their values may be secrets."""
+    """Shows only the names of variables, because their values may be secrets."""
     return {"name": name, "pip": list(environment.packages), "env_vars": sorted(environment.variables)}
 
 

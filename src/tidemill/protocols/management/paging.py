@@ -1,4 +1,4 @@
-"""Pages of listings: how many entries, and where the next one begins."""
+"""Page size and page token of listings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def page_limit(call: Call, default: int = DEFAULT_PAGE, maximum: int = MAX_PAGE)
     if limit is None:
         return default
     if not 1 <= limit <= maximum:
-        raise InvalidInput("limit", f"has to be between 1 and {maximum}")
+        raise InvalidInput("limit", f"must be between 1 and {maximum}")
     return limit
 
 
 def row_token(call: Call) -> int | None:
-    """The row id that the page before ended with."""
+    """The last row id of the previous page."""
     row_id = query_integer(call.query, "page_token")
     if row_id is not None and row_id < 0:
-        raise InvalidInput("page_token", f"has to be one that a page before came with, not {row_id}")
+        raise InvalidInput("page_token", f"must be the page_token of a previous page, not {row_id}")
     return row_id

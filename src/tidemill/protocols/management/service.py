@@ -1,4 +1,4 @@
-"""The management API as a service of the server."""
+"""The management API: all its routes as one service."""
 
 from __future__ import annotations
 

@@ -105,11 +105,11 @@ def test_a_request_to_sign_is_read() -> None:
     ("change", "problem"),
     [
         ({"headers": None}, "headers: is missing"),
-        ({"headers": {"A": "b"}}, "headers.A: has to be a list of strings"),
+        ({"headers": {"A": "b"}}, "headers.A: must be a list of strings"),
         ({"method": "TRACE"}, "method: 'TRACE' is not one of"),
         ({"uri": ""}, "uri: is missing"),
         ({"region": None}, "region: is missing"),
-        ({"body": 3}, "body: has to be a string"),
+        ({"body": 3}, "body: must be a string"),
     ],
 )
 def test_a_request_that_is_none_is_refused(change: dict[str, Any], problem: str) -> None:

@@ -290,12 +290,12 @@ def test_no_credentials_come_where_clients_have_their_own(server: Server) -> Non
     ("body", "problem"),
     [
         ({"filter": None}, "filter: must be true, false or an object"),
-        ({"snapshot-id": "1"}, "snapshot-id: has to be an integer"),
+        ({"snapshot-id": "1"}, "snapshot-id: must be an integer"),
         ({"snapshot-id": 1, "end-snapshot-id": 2}, "snapshot-id: cannot be given together"),
         ({"start-snapshot-id": 1}, "end-snapshot-id: is missing"),
-        ({"select": "id"}, "select: has to be a list of strings"),
-        ({"case-sensitive": "no"}, "case-sensitive: has to be true or false"),
-        ({"min-rows-requested": -1}, "min-rows-requested: has to be an integer of at least 0"),
+        ({"select": "id"}, "select: must be a list of strings"),
+        ({"case-sensitive": "no"}, "case-sensitive: must be true or false"),
+        ({"min-rows-requested": -1}, "min-rows-requested: must be an integer of at least 0"),
     ],
 )
 def test_requests_that_are_none_are_refused(body: dict[str, Any], problem: str) -> None:

@@ -266,7 +266,7 @@ def test_many_rows_are_answered_from_disk(stand: Stand, monkeypatch: pytest.Monk
 def test_dictionaries_of_several_batches_become_one() -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     batches = [pa.record_batch({"a": pa.array([text], kind)}) for text in ("x", "y")]
-    answer = query_responses.arrow_file_answer(QueryResult(1, batches[0].schema, iter(batches)))
+    answer = query_responses.arrow_file_response(QueryResult(1, batches[0].schema, iter(batches)))
     assert pa.ipc.open_file(bytes(answer.body)).read_all()["a"].to_pylist() == ["x", "y"]
 
 

@@ -1,4 +1,4 @@
-"""Routes of changes that are many and happen as one."""
+"""Routes of batch requests."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ def batch_commit_tables(call: Call) -> Response:
     entries = _entries(read_object(call.body), "operations")
     kinds, operations = zip(*map(_operation, entries), strict=True)
     results = call.operations.batches.commit(call.caller, operations)
-    answers = [{kind: _result(kind, result)} for kind, result in zip(kinds, results, strict=True)]
-    return json_response({"results": answers})
+    result_objects = [{kind: _result(kind, result)} for kind, result in zip(kinds, results, strict=True)]
+    return json_response({"results": result_objects})
 
 
 def _entries(body: Fields, key: str) -> tuple[Fields, ...]:
     entries = body.objects(key)
     if not entries:
-        raise InvalidInput(key, "is missing; it has to list at least one")
+        raise InvalidInput(key, "is missing; it must list at least one entry")
     if len(entries) > MAX_OPERATIONS:
-        raise InvalidInput(key, f"has {len(entries)} entries; at most {MAX_OPERATIONS} are done as one")
+        raise InvalidInput(key, f"has {len(entries)} entries; at most {MAX_OPERATIONS} are allowed")
     return entries
 
 
 def _operation(entry: Fields) -> tuple[str, BatchOperation]:
-    given = [kind for kind in OPERATIONS if entry.has(kind)]
-    if len(given) != 1:
-        problem = f"has to have exactly one of {', '.join(OPERATIONS)}"
+    present_kinds = [kind for kind in OPERATIONS if entry.has(kind)]
+    if len(present_kinds) != 1:
+        problem = f"must have exactly one of {', '.join(OPERATIONS)}"
         raise InvalidInput(entry.name_of("")[:-1], problem)
-    inner = entry.nested(given[0])
+    inner = entry.nested(present_kinds[0])
     assert inner is not None
-    return given[0], OPERATIONS[given[0]](inner)
+    return present_kinds[0], OPERATIONS[present_kinds[0]](inner)
 
 
 def _declare(fields: Fields) -> BatchOperation:
@@ -97,14 +97,14 @@ OPERATIONS: Final[Mapping[str, Callable[[Fields], BatchOperation]]] = {
 def _ident(fields: Fields) -> TableIdent:
     levels = fields.texts("id")
     if levels is None:
-        raise InvalidInput(fields.name_of("id"), "is missing; it has to be the list of the table's names")
+        raise InvalidInput(fields.name_of("id"), "is missing; it must list the levels of the table's name")
     return table_ident(levels, fields.name_of("id"))
 
 
 def _ranges(fields: Fields) -> tuple[VersionRange, ...]:
     ranges = fields.objects("ranges")
     if not ranges:
-        raise InvalidInput(fields.name_of("ranges"), "is missing; it has to list at least one range")
+        raise InvalidInput(fields.name_of("ranges"), "is missing; it must list at least one range")
     return tuple(
         version_range(entry.required_integer("start_version", 0), entry.required_integer("end_version", -1))
         for entry in ranges

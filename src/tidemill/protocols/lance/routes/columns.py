@@ -33,7 +33,7 @@ from tidemill.protocols.lance.schema_mapping import (
 
 
 def alter_table_add_columns(call: Call) -> Response:
-    """Columns filled now by an expression, columns without values, or columns that jobs will fill."""
+    """Adds columns filled by an expression, empty columns, or computed columns."""
     if call.body.startswith(ARROW_START):
         ident, branch = table_of(call), call.query.get("branch") or MAIN_BRANCH
         fields = arrow_schema(call.body)
@@ -54,12 +54,12 @@ def alter_table_add_columns(call: Call) -> Response:
 
 
 def _function(call: Call, body: Fields) -> RegisteredFunction:
-    """The version that lancedb's client names, which has to be the one it was told of."""
+    """The function version in the request. Its digest must be the one that the client was given."""
     ident, version, digest = function_reference(body)
-    found = call.operations.functions.get(call.caller, stored_name(ident), version)
-    if found.function.digest != digest or not is_registration(found.function):
-        raise FunctionNotFound(f"{stored_name(ident)} version {version} with the object id {digest:.100}")
-    return found
+    registered = call.operations.functions.get(call.caller, stored_name(ident), version)
+    if registered.function.digest != digest or not is_registration(registered.function):
+        raise FunctionNotFound(f"{stored_name(ident)} version {version} with object id {digest:.100}")
+    return registered
 
 
 def alter_table_backfill_columns(call: Call) -> Response:

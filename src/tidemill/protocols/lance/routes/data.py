@@ -1,4 +1,4 @@
-"""Routes of rows: tables from Arrow streams, changes of rows, queries and their plans, counts."""
+"""Routes of rows: create tables from Arrow streams, change rows, query, explain, count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.protocols.http.fields import Fields, query_integer, read_choice
 from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.dialect import with_version
+from tidemill.protocols.lance.dialect import with_version_header
 from tidemill.protocols.lance.edit_mapping import (
     delete_json,
     delete_predicate,
@@ -34,7 +34,7 @@ from tidemill.protocols.lance.mapping import (
     table_properties,
 )
 from tidemill.protocols.lance.query_mapping import explained_query, optional_expression, table_query
-from tidemill.protocols.lance.query_responses import arrow_file_answer
+from tidemill.protocols.lance.query_responses import arrow_file_response
 from tidemill.protocols.lance.requests import table_request
 
 NO_BODY: Final = Fields({})
@@ -70,30 +70,30 @@ def insert_into_table(call: Call) -> Response:
 def merge_insert_into_table(call: Call) -> Response:
     ident, merge = table_of(call), row_merge(call)
     rows = read_stream(call.body, call.limits.decoded_arrow_bytes)
-    done = call.operations.rows.merge(call.caller, ident, rows, merge, branch_of(call, NO_BODY))
-    return json_response(merge_json(call, done))
+    result = call.operations.rows.merge(call.caller, ident, rows, merge, branch_of(call, NO_BODY))
+    return json_response(merge_json(call, result))
 
 
 def update_table(call: Call) -> Response:
     ident, body = table_request(call)
-    done = call.operations.rows.update(call.caller, ident, row_update(body), branch_of(call, body))
-    return json_response(update_json(call, done))
+    result = call.operations.rows.update(call.caller, ident, row_update(body), branch_of(call, body))
+    return json_response(update_json(call, result))
 
 
 def delete_from_table(call: Call) -> Response:
     ident, body = table_request(call)
-    done = call.operations.rows.delete(call.caller, ident, delete_predicate(body), branch_of(call, body))
-    return json_response(delete_json(call, done))
+    result = call.operations.rows.delete(call.caller, ident, delete_predicate(body), branch_of(call, body))
+    return json_response(delete_json(call, result))
 
 
 def query_table(call: Call) -> Response:
     ident, body = table_request(call)
     query = table_query(body, branch_of(call, body))
     if ident == JOBS_TABLE:
-        found = call.operations.rows.query_given(call.caller, ident, job_rows(call, query.filter), query)
-        return arrow_file_answer(found)
-    found = call.operations.rows.query(call.caller, ident, query)
-    return with_version(call, arrow_file_answer(found), found.version)
+        result = call.operations.rows.query_in_memory(call.caller, ident, job_rows(call, query.filter), query)
+        return arrow_file_response(result)
+    result = call.operations.rows.query(call.caller, ident, query)
+    return with_version_header(call, arrow_file_response(result), result.version)
 
 
 def explain_table_query_plan(call: Call) -> Response:
@@ -116,13 +116,13 @@ def count_table_rows(call: Call) -> Response:
     count, number = call.operations.rows.count_rows(
         call.caller, ident, predicate, version, branch_of(call, body)
     )
-    return with_version(call, json_response(count), number)
+    return with_version_header(call, json_response(count), number)
 
 
 def count_table_rows_by_query(call: Call) -> Response:
     """Older clients count with GET."""
-    asked = {"predicate": call.query.get("predicate"), "version": query_integer(call.query, "version")}
-    return count_table_rows(replace(call, body=orjson.dumps(asked)))
+    parameters = {"predicate": call.query.get("predicate"), "version": query_integer(call.query, "version")}
+    return count_table_rows(replace(call, body=orjson.dumps(parameters)))
 
 
 ROUTES: Final = (

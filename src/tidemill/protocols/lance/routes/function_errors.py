@@ -1,4 +1,4 @@
-"""The route that tells lancedb's remote client on which rows functions failed."""
+"""The route that lists failed rows for lancedb's remote client."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tidemill.protocols.lance.requests import table_request
 
 DEFAULT_RECORDS: Final = 10_000
 MAX_RECORDS: Final = 100_000
-# So many jobs are looked through for failures of a table.
+# Number of recent jobs of a table that are searched for failures.
 MAX_JOBS: Final = 1000
-# So many rows are looked for by one query.
+# Number of rows located by one query.
 ROWS_PER_QUERY: Final = 1000
 OFFSET_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _FailedRow:
-    """A row on which a function failed, however that is known."""
+    """A row on which a function failed, from the error ledger or from a failed job."""
 
     job_id: str
     row_id: int
@@ -44,27 +44,27 @@ class _FailedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Where rows are at a version of their table, by id."""
+class _RowAddresses:
+    """Row addresses by row id, at a version of the table."""
 
     version: int
     addresses: Mapping[int, int]
 
 
 def list_function_errors(call: Call) -> Response:
-    """Rows that were skipped and rows that ended their job, those of the newest job first."""
+    """Lists skipped rows and rows that failed their job. The newest job comes first."""
     ident, body = table_request(call)
     body.refuse_unknown({"id", "job_id", "column", "limit"})
     limit = body.integer("limit", 0)
-    wanted = min(DEFAULT_RECORDS if limit is None else limit, MAX_RECORDS)
+    count = min(DEFAULT_RECORDS if limit is None else limit, MAX_RECORDS)
     declared = {
         name: entry
         for entry in call.operations.columns.list_declared(call.caller, ident)
         for name in entry.column.names
     }
-    rows = _failed_rows(call, ident, body, declared, wanted + 1)
-    records = _records(call, ident, rows[:wanted], declared)
-    return json_response({"records": records, "fragments": [], "truncated": len(rows) > wanted})
+    rows = _failed_rows(call, ident, body, declared, count + 1)
+    records = _records(call, ident, rows[:count], declared)
+    return json_response({"records": records, "fragments": [], "truncated": len(rows) > count})
 
 
 def _failed_rows(
@@ -74,18 +74,18 @@ def _failed_rows(
     job = None if job_id is None else call.operations.jobs.get(call.caller, job_id)
     if (column is not None and column not in declared) or (job is not None and job.table != ident):
         return []
-    found = {(row.job_id, row.row_id): row for row in _ended_jobs(call, ident, job, column, declared)}
-    for row in _noted(call, ident, column, job_id, limit):
+    found = {(row.job_id, row.row_id): row for row in _job_failures(call, ident, job, column, declared)}
+    for row in _ledger_errors(call, ident, column, job_id, limit):
         found[row.job_id, row.row_id] = row
-    # Ids of jobs grow with time.
+    # Job ids increase with time.
     ordered = sorted(found.values(), key=lambda row: row.row_id)
     return sorted(ordered, key=lambda row: row.job_id, reverse=True)[:limit]
 
 
-def _noted(
+def _ledger_errors(
     call: Call, ident: TableIdent, column: str | None, job_id: str | None, limit: int
 ) -> Iterator[_FailedRow]:
-    """What is in the ledger of errors: rows that have no value now."""
+    """Rows in the error ledger, which have no value now."""
     errors = call.operations.provenance.errors(call.caller, ident, column, None, job_id=job_id, limit=limit)
     for name, error in errors:
         failure = error.failure
@@ -95,37 +95,37 @@ def _noted(
             yield _FailedRow(*row)
 
 
-def _ended_jobs(
+def _job_failures(
     call: Call, ident: TableIdent, job: Job | None, column: str | None, declared: Mapping[str, DeclaredColumn]
 ) -> Iterator[_FailedRow]:
-    """Rows that ended a job; the ledger forgets those that have a value meanwhile."""
+    """Rows that failed a job. The ledger no longer has those that got a value since."""
     recent = call.operations.jobs.list_recent
     jobs = recent(call.caller, None, MAX_JOBS, table=ident) if job is None else [job]
-    for ended in jobs:
-        failure, name = ended.failure, ended.column or ""
+    for failed_job in jobs:
+        failure, name = failed_job.failure, failed_job.column or ""
         if failure is None or failure.row_id is None or name not in declared or column not in (None, name):
             continue
         digest, kind = declared[name].function.digest, failure.exception or "Exception"
-        at = ended.finished_at or ended.created_at
-        yield _FailedRow(ended.job_id, failure.row_id, name, digest, kind, failure.message, at)
+        at = failed_job.finished_at or failed_job.created_at
+        yield _FailedRow(failed_job.job_id, failure.row_id, name, digest, kind, failure.message, at)
 
 
 def _records(
     call: Call, ident: TableIdent, rows: Sequence[_FailedRow], declared: Mapping[str, DeclaredColumn]
 ) -> list[dict[str, Any]]:
-    """Without rows that are gone: nobody could find them by what is told here."""
+    """Omits deleted rows, which have no address any more."""
     functions = {row.digest: _function(call, row.digest, declared[row.column]) for row in rows}
     records: list[dict[str, Any]] = []
     remaining = iter(rows)
-    while some := list(islice(remaining, ROWS_PER_QUERY)):
-        places = _places(call, ident, {row.row_id for row in some})
-        found = [row for row in some if row.row_id in places.addresses]
-        records += [_record(row, places, functions[row.digest]) for row in found]
+    while chunk := list(islice(remaining, ROWS_PER_QUERY)):
+        located = _row_addresses(call, ident, {row.row_id for row in chunk})
+        found = [row for row in chunk if row.row_id in located.addresses]
+        records += [_record(row, located, functions[row.digest]) for row in found]
     return records
 
 
-def _record(row: _FailedRow, places: _Places, function: tuple[str, str]) -> dict[str, Any]:
-    address = places.addresses[row.row_id]
+def _record(row: _FailedRow, located: _RowAddresses, function: tuple[str, str]) -> dict[str, Any]:
+    address = located.addresses[row.row_id]
     return {
         "job_id": row.job_id,
         "fragment_id": address >> OFFSET_BITS,
@@ -133,24 +133,24 @@ def _record(row: _FailedRow, places: _Places, function: tuple[str, str]) -> dict
         "column": row.column,
         "function": function[0],
         "function_version": function[1],
-        "table_version": places.version,
+        "table_version": located.version,
         "error_type": row.error_type,
         "error_message": row.message,
         "created_at_millis": int(row.at.timestamp() * 1000),
     }
 
 
-def _places(call: Call, ident: TableIdent, row_ids: set[int]) -> _Places:
+def _row_addresses(call: Call, ident: TableIdent, row_ids: set[int]) -> _RowAddresses:
     condition = f"_rowid IN ({', '.join(map(str, sorted(row_ids)))})"
     query = TableQuery(limit=len(row_ids), filter=condition, columns=("_rowid", "_rowaddr"))
     rows = call.operations.rows.query(call.caller, ident, query)
     table = rows.to_table()
     pairs = zip(table["_rowid"].to_pylist(), table["_rowaddr"].to_pylist(), strict=True)
-    return _Places(rows.version, dict(pairs))
+    return _RowAddresses(rows.version, dict(pairs))
 
 
 def _function(call: Call, digest: str, declared: DeclaredColumn) -> tuple[str, str]:
-    """Its name and version by number; of a function that is on no list, its digest."""
+    """The name and version number of a function. A function that is not listed has its digest as version."""
     try:
         found = call.operations.functions.get_by_digest(call.caller, digest)
     except FunctionNotFound:

@@ -1,4 +1,4 @@
-"""Routes of functions, as lancedb's remote client calls them; the specification has none."""
+"""Routes of functions for lancedb's remote client. The specification has none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidemill.protocols.lance.requests import table_request
 
 
 def create_function(call: Call) -> Response:
-    """Registered when this is answered; the job that lancedb's client waits for is over by then."""
+    """Registers at once. The job id in the response is that of a job that has already succeeded."""
     ident, body = table_request(call)
     if not ident.namespace.is_root:
         call.operations.namespaces.describe(call.caller, ident.namespace)
@@ -36,14 +36,14 @@ def create_function(call: Call) -> Response:
 def describe_function(call: Call) -> Response:
     ident, body = table_request(call)
     name = stored_name(ident)
-    found = call.operations.functions.get(call.caller, name, _version(body))
-    if not is_registration(found.function):
+    registered = call.operations.functions.get(call.caller, name, _version(body))
+    if not is_registration(registered.function):
         raise FunctionNotFound(name)
-    return json_response(version_json(found))
+    return json_response(version_json(registered))
 
 
 def drop_function(call: Call) -> Response:
-    """Columns that use it go on doing so. One that is not there has been dropped already."""
+    """Columns that use the function keep working. Dropping an unknown function succeeds."""
     ident, body = table_request(call)
     try:
         call.operations.functions.drop(call.caller, stored_name(ident), _version(body))
@@ -56,8 +56,8 @@ def list_functions(call: Call) -> Response:
     namespace = namespace_of(call)
     if not namespace.is_root:
         call.operations.namespaces.describe(call.caller, namespace)
-    found = call.operations.functions.list_registered(call.caller)
-    listed = [version_json(item) for item in found if is_listed(item, namespace)]
+    registered = call.operations.functions.list_registered(call.caller)
+    listed = [version_json(item) for item in registered if is_listed(item, namespace)]
     return json_response({"functions": [{"definition": version} for version in listed]})
 
 

@@ -36,18 +36,18 @@ def create_table_scalar_index(call: Call) -> Response:
 def list_table_indices(call: Call) -> Response:
     ident, body = table_request(call)
     version = body.integer("version", 0)
-    found = call.operations.indexes.list_all(call.caller, ident, branch_of(call, body), version)
+    indexes = call.operations.indexes.list_all(call.caller, ident, branch_of(call, body), version)
     if is_lancedb(call.headers):
-        # Its users know an index that is listed for one that is ready.
-        found = [index for index in found if index.status != PENDING]
+        # Its users expect a listed index to be ready.
+        indexes = [index for index in indexes if index.status != PENDING]
     limit, after = body.integer("limit", 0), body.text("page_token") or call.query.get("page_token")
     if limit is None:
         limit = query_integer(call.query, "limit")
-    following = [index for index in found if not after or index.name > after]
-    shown = following if limit is None or limit < 0 else following[:limit]
-    token = shown[-1].name if shown and len(shown) < len(following) else None
+    following = [index for index in indexes if not after or index.name > after]
+    page = following if limit is None or limit < 0 else following[:limit]
+    token = page[-1].name if page and len(page) < len(following) else None
     return json_response(
-        without_nulls({"indexes": [index_json(index) for index in shown], "page_token": token})
+        without_nulls({"indexes": [index_json(index) for index in page], "page_token": token})
     )
 
 
@@ -76,15 +76,15 @@ def prewarm_table_index(call: Call) -> Response:
 
 
 def _create(call: Call, check: Callable[[IndexDefinition], None]) -> Response:
-    """lancedb's clients replace an index of that name unless told not to; the specification refuses."""
+    """By default lancedb's clients replace an existing index, while the specification rejects it."""
     ident, body = table_request(call)
-    definition = index_definition(body, is_replacing=is_lancedb(call.headers))
+    definition = index_definition(body, replaces_by_default=is_lancedb(call.headers))
     check(definition)
     job = call.operations.indexes.create(
         call.caller, ident, branch_of(call, body), definition, idempotency_key(call)
     )
-    answer = {"transaction_id": job.job_id}
-    return json_response(answer | {"job_id": job.job_id} if is_lancedb(call.headers) else answer)
+    body_json = {"transaction_id": job.job_id}
+    return json_response(body_json | {"job_id": job.job_id} if is_lancedb(call.headers) else body_json)
 
 
 def _index_name(call: Call) -> str:
@@ -99,6 +99,6 @@ ROUTES: Final = (
     Route("POST", "/v1/table/{id}/index/{index_name}/drop", drop_table_index),
     # lancedb's remote client.
     Route("POST", "/v1/table/{id}/index/{index_name}/prewarm", prewarm_table_index),
-    # Older clients ask with GET.
+    # Older clients use GET.
     Route("GET", "/v1/table/{id}/index/{index_name}/stats", describe_table_index_stats),
 )

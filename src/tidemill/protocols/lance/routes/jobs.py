@@ -1,4 +1,4 @@
-"""Routes of jobs, as lancedb's remote client calls them; the specification has none."""
+"""Routes of jobs for lancedb's remote client. The specification has none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidemill.protocols.lance.lancedb_functions import (
 )
 
 PAGE_SIZE: Final = 100
-# lancedb's client is told of both.
+# Both limits are part of lancedb's API.
 DEFAULT_EVENTS: Final = 1000
 MAX_EVENTS: Final = 10_000
 
@@ -37,9 +37,9 @@ MAX_EVENTS: Final = 10_000
 def list_jobs(call: Call) -> Response:
     body = read_object(call.body)
     jobs = call.operations.jobs.list_recent(call.caller, body.text("page_token") or None, PAGE_SIZE + 1)
-    shown = jobs[:PAGE_SIZE]
-    token = shown[-1].job_id if len(jobs) > PAGE_SIZE else None
-    return json_response(without_nulls({"jobs": [job_summary(job) for job in shown], "page_token": token}))
+    page = jobs[:PAGE_SIZE]
+    token = page[-1].job_id if len(jobs) > PAGE_SIZE else None
+    return json_response(without_nulls({"jobs": [job_summary(job) for job in page], "page_token": token}))
 
 
 def describe_job(call: Call) -> Response:
@@ -51,7 +51,7 @@ def describe_job(call: Call) -> Response:
 
 
 def cancel_job(call: Call) -> Response:
-    """Cancelling a job that is over succeeds and changes nothing: lancedb's clients count on that."""
+    """Cancelling a job that has ended succeeds and changes nothing, as lancedb's clients expect."""
     job_id = read_object(call.body).required_text("job_id")
     registered = _registration(call, job_id)
     if registered is not None:
@@ -64,7 +64,7 @@ def cancel_job(call: Call) -> Response:
 
 
 def pause_job(call: Call) -> Response:
-    """A running job goes on to its next safe point; the client is told that it is pausing."""
+    """A running job continues to its next safe point; the response does not wait for that."""
     job_id = read_object(call.body).required_text("job_id")
     _refuse_registration(call, job_id)
     was_paused = call.operations.jobs.get(call.caller, job_id).state is JobState.PAUSED
@@ -73,7 +73,7 @@ def pause_job(call: Call) -> Response:
 
 
 def resume_job(call: Call) -> Response:
-    """One that has not come to its safe point yet goes on as if nobody had asked it to pause."""
+    """A job that has not reached its safe point yet continues without pausing."""
     job_id = read_object(call.body).required_text("job_id")
     _refuse_registration(call, job_id)
     before = call.operations.jobs.get(call.caller, job_id)
@@ -101,12 +101,12 @@ def _registration(call: Call, job_id: str) -> RegisteredFunction | None:
     if digest is None:
         return None
     try:
-        found = call.operations.functions.get_by_digest(call.caller, digest)
+        registered = call.operations.functions.get_by_digest(call.caller, digest)
     except FunctionNotFound as error:
         raise JobNotFound(job_id) from error
-    if not is_registration(found.function):
+    if not is_registration(registered.function):
         raise JobNotFound(job_id)
-    return found
+    return registered
 
 
 def _refuse_registration(call: Call, job_id: str) -> None:

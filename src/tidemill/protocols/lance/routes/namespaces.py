@@ -58,7 +58,7 @@ ROUTES: Final = (
     Route("POST", "/v1/namespace/{id}/describe", describe_namespace),
     Route("POST", "/v1/namespace/{id}/drop", drop_namespace),
     Route("POST", "/v1/namespace/{id}/exists", namespace_exists),
-    # URL libraries remove `/./`, which is how the root is written with the delimiter `.`.
+    # URL libraries remove `/./`, the root with the delimiter `.`.
     Route("POST", "/v1/namespace/create", create_namespace),
     Route("GET", "/v1/namespace/list", list_namespaces),
     Route("POST", "/v1/namespace/describe", describe_namespace),

@@ -24,23 +24,23 @@ def list_table_tags(call: Call) -> Response:
     tags, token = _page(call, call.operations.refs.list_tags(call.caller, ident))
     if is_lancedb(call.headers):
         return json_response({name: _lancedb_tag(tag) for name, tag in tags.items()})
-    answer = {"tags": {name: _tag(tag) for name, tag in tags.items()}, "page_token": token}
-    return json_response(without_nulls(answer))
+    body_json = {"tags": {name: _tag(tag) for name, tag in tags.items()}, "page_token": token}
+    return json_response(without_nulls(body_json))
 
 
 def get_table_tag_version(call: Call) -> Response:
     ident, body = table_request(call)
     tag = call.operations.refs.get_tag(call.caller, ident, body.required_text("tag"))
-    return json_response(without_nulls({"version": tag.version, "branch": _named(tag.branch)}))
+    return json_response(without_nulls({"version": tag.version, "branch": _protocol_branch(tag.branch)}))
 
 
 def create_table_tag(call: Call) -> Response:
-    call.operations.refs.create_tag(call.caller, *_tagged(call))
+    call.operations.refs.create_tag(call.caller, *_tag_request(call))
     return json_response({})
 
 
 def update_table_tag(call: Call) -> Response:
-    call.operations.refs.update_tag(call.caller, *_tagged(call))
+    call.operations.refs.update_tag(call.caller, *_tag_request(call))
     return json_response({})
 
 
@@ -53,8 +53,11 @@ def delete_table_tag(call: Call) -> Response:
 def list_table_branches(call: Call) -> Response:
     ident, _ = table_request(call)
     branches, token = _page(call, call.operations.refs.list_branches(call.caller, ident))
-    answer = {"branches": {name: _branch(branch) for name, branch in branches.items()}, "page_token": token}
-    return json_response(without_nulls(answer))
+    body_json = {
+        "branches": {name: _branch(branch) for name, branch in branches.items()},
+        "page_token": token,
+    }
+    return json_response(without_nulls(body_json))
 
 
 def create_table_branch(call: Call) -> Response:
@@ -71,8 +74,8 @@ def delete_table_branch(call: Call) -> Response:
     return json_response({})
 
 
-def _tagged(call: Call) -> tuple[TableIdent, str, str, int]:
-    """The table, the tag, and the branch and version that it is to name."""
+def _tag_request(call: Call) -> tuple[TableIdent, str, str, int]:
+    """The table, the tag, and the branch and version to tag."""
     ident, body = table_request(call)
     tag, version = body.required_text("tag"), body.required_integer("version", 1)
     return ident, tag, body.text("branch") or MAIN_BRANCH, version
@@ -89,19 +92,19 @@ def _page(call: Call, refs: Mapping[str, Ref]) -> tuple[dict[str, Ref], str | No
 
 def _tag(tag: Tag) -> dict[str, Any]:
     return without_nulls(
-        {"version": tag.version, "manifestSize": tag.manifest_size, "branch": _named(tag.branch)}
+        {"version": tag.version, "manifestSize": tag.manifest_size, "branch": _protocol_branch(tag.branch)}
     )
 
 
 def _lancedb_tag(tag: Tag) -> dict[str, Any]:
-    """Its clients up to 0.39 read the size by one name, later ones by the other."""
+    """lancedb's clients up to 0.39 read the size under one name, later ones under the other."""
     return _tag(tag) | {"manifest_size": tag.manifest_size}
 
 
 def _branch(branch: Branch) -> dict[str, Any]:
     return without_nulls(
         {
-            "parentBranch": _named(branch.parent_branch),
+            "parentBranch": _protocol_branch(branch.parent_branch),
             "parentVersion": branch.parent_version,
             "createAt": int(branch.created_at.timestamp()),
             "manifestSize": branch.manifest_size,
@@ -110,14 +113,14 @@ def _branch(branch: Branch) -> dict[str, Any]:
     )
 
 
-def _named(branch: str) -> str | None:
+def _protocol_branch(branch: str) -> str | None:
     """The main branch has no name in the protocol."""
     return None if branch == MAIN_BRANCH else branch
 
 
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/tags/list", list_table_tags),
-    # Older clients list with GET.
+    # Older clients use GET.
     Route("GET", "/v1/table/{id}/tags/list", list_table_tags),
     Route("POST", "/v1/table/{id}/tags/version", get_table_tag_version),
     Route("POST", "/v1/table/{id}/tags/create", create_table_tag),

@@ -1,4 +1,4 @@
-"""Routes of tables' names: given to data that is there, taken away, moved."""
+"""Routes that register, deregister and rename tables."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.identifiers import delimiter_of, split_id
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.mapping import departed_json, properties_of
+from tidemill.protocols.lance.mapping import properties_of, removed_table_json
 from tidemill.protocols.lance.requests import table_request
 
-# The specification's name, and that of lancedb's remote client.
+# The name in the specification, and in lancedb's remote client.
 NEW_NAMESPACE: Final = ("new_namespace_id", "new_namespace")
 
 
@@ -29,7 +29,7 @@ def register_table(call: Call) -> Response:
 
 def deregister_table(call: Call) -> Response:
     ident, _ = table_request(call)
-    return json_response(departed_json(call.operations.registrations.deregister(call.caller, ident)))
+    return json_response(removed_table_json(call.operations.registrations.deregister(call.caller, ident)))
 
 
 def rename_table(call: Call) -> Response:
@@ -43,7 +43,7 @@ def rename_table(call: Call) -> Response:
 
 
 def _new_namespace(call: Call, body: Fields) -> NamespacePath | None:
-    """The levels as a list, or as one text like an id in a path; absent means that it stays where it is."""
+    """Reads a list of levels, or a string like an id in a path. None means the namespace stays the same."""
     for key in NEW_NAMESPACE:
         value = body.raw(key)
         if isinstance(value, str):

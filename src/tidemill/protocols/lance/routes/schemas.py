@@ -1,4 +1,4 @@
-"""Routes of columns: altered, dropped, described."""
+"""Routes that alter and drop columns and update field metadata."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tidemill.protocols.http.job_requests import require_main_branch
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.derived_mapping import column_declarations
-from tidemill.protocols.lance.geneva_mapping import geneva_exchange, geneva_exchange_of
+from tidemill.protocols.lance.geneva_mapping import find_geneva_replacement, geneva_replacement
 from tidemill.protocols.lance.mapping import branch_of
 from tidemill.protocols.lance.requests import table_request
 from tidemill.protocols.lance.schema_mapping import (
-    as_declaration,
     column_alteration,
     column_paths,
     field_metadata_update,
-    is_function_request,
+    replacement_declaration,
+    replaces_function,
     updated_fields_json,
 )
 
@@ -35,32 +35,32 @@ def alter_table_alter_columns(call: Call) -> Response:
     ident, body = table_request(call)
     entries = body.objects("alterations")
     if not entries:
-        raise InvalidInput("alterations", "is empty; it has to list at least one column")
-    if any(is_function_request(entry) for entry in entries):
-        return _exchange_function(call, ident, body)
+        raise InvalidInput("alterations", "is empty; it must list at least one column")
+    if any(replaces_function(entry) for entry in entries):
+        return _replace_function(call, ident, body)
     alterations = [column_alteration(entry) for entry in entries]
     version = call.operations.schemas.alter_columns(call.caller, ident, branch_of(call, body), alterations)
     return json_response({"version": version})
 
 
-def _exchange_function(call: Call, ident: TableIdent, body: Fields) -> Response:
-    """Another function for a column is no new version of its table, unless its metadata say which it is."""
+def _replace_function(call: Call, ident: TableIdent, body: Fields) -> Response:
+    """Replaces the function of a column. This commits a version only if field metadata names the function."""
     require_main_branch(call, ident, branch_of(call, body))
-    declared = as_declaration(body)
-    geneva = geneva_exchange_of(declared)
+    declared = replacement_declaration(body)
+    geneva = find_geneva_replacement(declared)
     if geneva is not None:
-        return _exchange_geneva_function(call, ident, *geneva)
+        return _replace_geneva_function(call, ident, *geneva)
     (declaration,) = column_declarations(declared)
     call.operations.columns.alter(call.caller, ident, declaration)
     current = call.operations.versions.describe(call.caller, ident, MAIN_BRANCH, None)
     return json_response({"version": current.version})
 
 
-def _exchange_geneva_function(call: Call, ident: TableIdent, name: str, column: Fields) -> Response:
+def _replace_geneva_function(call: Call, ident: TableIdent, name: str, column: Fields) -> Response:
     schema = call.operations.tables.describe(call.caller, ident).schema
     if schema is None or name not in schema.names:
         raise TableColumnNotFound(ident, name, () if schema is None else tuple(schema.names))
-    declaration = geneva_exchange(name, column, schema.field(name).type)
+    declaration = geneva_replacement(name, column, schema.field(name).type)
     call.operations.columns.alter(call.caller, ident, declaration)
     update = FieldMetadataUpdate(quoted(name), declaration.metadata[name])
     updated = call.operations.schemas.update_field_metadata(call.caller, ident, MAIN_BRANCH, [update])

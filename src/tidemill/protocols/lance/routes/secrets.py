@@ -1,4 +1,4 @@
-"""Routes of secrets, as lancedb's remote client calls them; the specification has none."""
+"""Routes of secrets for lancedb's remote client. The specification has none."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def drop_secret(call: Call) -> Response:
 
 
 def list_secrets(call: Call) -> Response:
-    found = call.operations.secrets.list_in(call.caller, namespace_of(call))
-    return json_response({"secrets": [_secret_json(secret) for secret in found]})
+    secrets = call.operations.secrets.list_in(call.caller, namespace_of(call))
+    return json_response({"secrets": [_secret_json(secret) for secret in secrets]})
 
 
 def _value(body: Fields) -> str:
-    """Unlike other fields, it is not shown when it is refused."""
+    """Unlike other fields, an invalid value is not shown in the error message."""
     value = body.raw("value")
     if not isinstance(value, str):
-        raise InvalidInput("value", "is missing; it has to be a string")
+        raise InvalidInput("value", "is missing; it must be a string")
     return value
 
 

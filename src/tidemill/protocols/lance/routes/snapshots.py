@@ -1,4 +1,4 @@
-"""Routes of single versions of a table: restored, measured, described anew."""
+"""Routes that restore a version, return statistics, and replace schema metadata."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import branch_of, json_mapping
 from tidemill.protocols.lance.requests import table_request
 
-# Where Lance's own clients draw the line.
+# The threshold that Lance's own clients use.
 SMALL_FRAGMENT_ROWS: Final = 100_000
 
 
@@ -35,26 +35,26 @@ def get_table_stats(call: Call) -> Response:
 
 
 def update_table_schema_metadata(call: Call) -> Response:
-    """The body is the map itself: its keys are anybody's, also `id` and `branch`.
+    """The body is the metadata itself, with any keys, even `id` and `branch`.
 
-    Everything that is not in it goes, so one that was forgotten is not taken for an empty one.
+    It replaces all metadata, so a missing body is rejected instead of being treated as empty.
     """
     if call.body.strip() in (b"", b"null"):
-        raise InvalidInput("body", "is missing; it has to be the metadata as an object, {} for none")
+        raise InvalidInput("body", "is missing; it must be the metadata as a JSON object, {} for none")
     metadata = json_mapping(call.body, "body")
     if "" in metadata:
-        raise InvalidInput("body", "has an empty key; every key of the metadata needs a name")
+        raise InvalidInput("body", "contains an empty key; every key needs a name")
     branch = call.query.get("branch") or MAIN_BRANCH
-    found = call.operations.snapshots.replace_schema_metadata(call.caller, table_of(call), branch, metadata)
-    return json_response(dict(found))
+    result = call.operations.snapshots.replace_schema_metadata(call.caller, table_of(call), branch, metadata)
+    return json_response(dict(result))
 
 
-def _statistics_json(found: TableStatistics) -> dict[str, Any]:
-    lengths = found.fragment_rows
+def _statistics_json(result: TableStatistics) -> dict[str, Any]:
+    lengths = result.fragment_rows
     return {
-        "total_bytes": found.bytes_on_disk,
-        "num_rows": found.rows,
-        "num_indices": found.indices,
+        "total_bytes": result.bytes_on_disk,
+        "num_rows": result.rows,
+        "num_indices": result.indices,
         "fragment_stats": {
             "num_fragments": len(lengths),
             "num_small_fragments": sum(length < SMALL_FRAGMENT_ROWS for length in lengths),
@@ -64,7 +64,7 @@ def _statistics_json(found: TableStatistics) -> dict[str, Any]:
 
 
 def _lengths_json(lengths: Sequence[int]) -> dict[str, int]:
-    """Lengths come sorted; a table without fragments has zeros, because clients require each of these."""
+    """`lengths` is sorted. Without fragments all values are 0, because clients require every field."""
     count = len(lengths)
     if not count:
         return dict.fromkeys(("min", "max", "mean", "p25", "p50", "p75", "p99"), 0)
@@ -79,7 +79,7 @@ def _lengths_json(lengths: Sequence[int]) -> dict[str, int]:
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/restore", restore_table),
     Route("POST", "/v1/table/{id}/stats", get_table_stats),
-    # Older clients ask with GET.
+    # Older clients use GET.
     Route("GET", "/v1/table/{id}/stats", get_table_stats),
     Route("POST", "/v1/table/{id}/schema_metadata/update", update_table_schema_metadata),
 )

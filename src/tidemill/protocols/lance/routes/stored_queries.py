@@ -1,4 +1,4 @@
-"""Routes of views that are planned on every read, as lancedb's remote client calls them."""
+"""Routes of stored queries, which lancedb's remote client calls views."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def list_views(call: Call) -> Response:
 
 
 def _view_json(call: Call, stored: StoredQuery) -> dict[str, Any]:
-    """Names in a statement are those of the one database there is, whatever the client calls it."""
+    """There is only one database, so its name in a statement is whatever the client calls it."""
     ident = stored.table.ident
     return {
         "name": ident.name,

@@ -1,4 +1,4 @@
-"""Routes of tables as catalog objects: made, described, listed, dropped."""
+"""Routes that declare, describe, list and drop tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.arrow_json import Vocabulary
 from tidemill.protocols.lance.dialect import is_lancedb
 from tidemill.protocols.lance.mapping import (
-    departed_json,
     description_json,
     properties_of,
+    removed_table_json,
     schema_metadata,
     storage_options_of,
     summary_json,
@@ -43,20 +43,20 @@ def describe_table(call: Call) -> Response:
     tables = call.operations.tables
     description = tables.describe(call.caller, ident, table_point(body))
     vocabulary = Vocabulary.LANCE if is_lancedb(call.headers) else Vocabulary.NAMESPACE
-    answer = description_json(description, vocabulary)
+    body_json = description_json(description, vocabulary)
     options = storage_options_of(call, description.table, body)
     if options is not None:
-        answer["storage_options"] = options
+        body_json["storage_options"] = options
     if flag_of(call, body, "with_table_uri"):
-        answer["table_uri"] = table_uri(description.table)
+        body_json["table_uri"] = table_uri(description.table)
     if flag_of(call, body, "check_declared"):
-        answer["is_only_declared"] = description.version is None
+        body_json["is_only_declared"] = description.version is None
     if flag_of(call, body, "load_detailed_metadata"):
-        answer["metadata"] = schema_metadata(description)
+        body_json["metadata"] = schema_metadata(description)
         summary = tables.summary(description)
         if summary is not None:
-            answer["stats"] = summary_json(summary)
-    return json_response(answer)
+            body_json["stats"] = summary_json(summary)
+    return json_response(body_json)
 
 
 def table_exists(call: Call) -> Response:
@@ -70,14 +70,14 @@ def list_tables(call: Call) -> Response:
 
 
 def list_root_tables(call: Call) -> Response:
-    """`/v1/namespace/./table/list` arrives without its dot; with another delimiter `table` is a namespace."""
+    """`/v1/namespace/./table/list` arrives without the dot; with other delimiters `table` is a namespace."""
     if delimiter_of(call) == ".":
         return _tables_in(call, NamespacePath())
     return namespaces_in(call, NamespacePath(("table",)))
 
 
 def list_all_tables(call: Call) -> Response:
-    """lancedb's remote client means the tables of the root, the specification those of all namespaces."""
+    """For lancedb's remote client these are the tables of the root, in the specification all tables."""
     if is_lancedb(call.headers):
         return _tables_in(call, NamespacePath())
     delimiter = delimiter_of(call)
@@ -92,7 +92,7 @@ def list_all_tables(call: Call) -> Response:
 
 def drop_table(call: Call) -> Response:
     ident, _ = table_request(call)
-    return json_response(departed_json(call.operations.tables.drop(call.caller, ident)))
+    return json_response(removed_table_json(call.operations.tables.drop(call.caller, ident)))
 
 
 def _tables_in(call: Call, path: NamespacePath) -> Response:

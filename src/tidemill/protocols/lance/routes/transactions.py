@@ -16,8 +16,8 @@ from tidemill.protocols.lance.transaction_mapping import transaction_actions, tr
 
 def describe_transaction(call: Call) -> Response:
     namespace_request(call)
-    found = call.operations.transactions.describe(call.caller, levels_of(call))
-    return json_response(transaction_json(found))
+    transaction = call.operations.transactions.describe(call.caller, levels_of(call))
+    return json_response(transaction_json(transaction))
 
 
 def alter_transaction(call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""Routes of table versions: how clients commit through the catalog."""
+"""Routes of table versions, through which clients commit."""
 
 from __future__ import annotations
 
@@ -30,28 +30,31 @@ def list_table_versions(call: Call) -> Response:
     branch = branch_of(call, body)
     token = call.query.get("page_token")
     if token and not (token.isascii() and token.isdigit() and len(token) < 20):
-        raise InvalidInput("page_token", f"{token!r:.60} is not a token of this listing")
+        raise InvalidInput("page_token", f"{token!r:.60} is not a page token of this listing")
     if order is Order.DESCENDING and not token and query_integer(call.query, "limit") == 1:
         return _latest_version(call, ident, branch)
-    found: dict[str, TableVersion] = {}
+    versions_by_number: dict[str, TableVersion] = {}
 
     def fetch(page: Page) -> list[str]:
         versions = call.operations.versions.list_versions(call.caller, ident, branch, order, page)
-        found.update((str(version.version), version) for version in versions)
-        return list(found)
+        versions_by_number.update((str(version.version), version) for version in versions)
+        return list(versions_by_number)
 
     numbers, next_token = read_page(call, fetch)
-    versions = [version_json(found[number]) for number in numbers]
+    versions = [version_json(versions_by_number[number]) for number in numbers]
     return json_response(without_nulls({"versions": versions, "page_token": next_token}))
 
 
 def _latest_version(call: Call, ident: TableIdent, branch: str) -> Response:
-    """What every client asks for before it reads or writes; whether more follow is told by the number."""
+    """A fast path for what every client requests before it reads or writes.
+
+    Whether there are more versions follows from the number.
+    """
     page = Page(limit=1)
     versions = call.operations.versions.list_versions(call.caller, ident, branch, Order.DESCENDING, page)
     token = str(versions[0].version) if versions and versions[0].version > 1 else None
-    answer = {"versions": [version_json(version) for version in versions], "page_token": token}
-    return json_response(without_nulls(answer))
+    body_json = {"versions": [version_json(version) for version in versions], "page_token": token}
+    return json_response(without_nulls(body_json))
 
 
 def describe_table_version(call: Call) -> Response:

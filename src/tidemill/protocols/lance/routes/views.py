@@ -17,13 +17,13 @@ from tidemill.protocols.lance.view_mapping import view_definition
 
 
 def create_materialized_view(call: Call) -> Response:
-    """lancedb's client wants a view that is being filled to be answered as a job."""
+    """lancedb's client expects status 202 and a job id if the view is being filled."""
     ident, body = table_request(call)
     is_sql = is_sql_view(body)
     definition = sql_view_definition(body) if is_sql else view_definition(call, body, ident)
-    made = call.operations.views.create(call.caller, ident, definition)
-    answer = without_nulls({"version": made.version, "job_id": made.job_id})
-    return json_response(answer, 202 if is_sql and made.job_id is not None else 201)
+    created = call.operations.views.create(call.caller, ident, definition)
+    body_json = without_nulls({"version": created.version, "job_id": created.job_id})
+    return json_response(body_json, 202 if is_sql and created.job_id is not None else 201)
 
 
 def refresh_materialized_view(call: Call) -> Response:
@@ -34,7 +34,7 @@ def refresh_materialized_view(call: Call) -> Response:
 
 
 def describe_materialized_view(call: Call) -> Response:
-    """The specification has no such operation; this is what lancedb's client reads."""
+    """For lancedb's client. The specification has no such operation."""
     ident, _ = table_request(call)
     described = call.operations.views.describe(call.caller, ident)
     version = call.operations.versions.find_latest(described.table)
@@ -50,7 +50,7 @@ def describe_materialized_view(call: Call) -> Response:
 
 
 def drop_materialized_view(call: Call) -> Response:
-    """Files are gone when this is answered: there is no job to wait for."""
+    """Removes the files before it responds, so there is no job to wait for."""
     ident, _ = table_request(call)
     call.operations.views.describe(call.caller, ident)
     call.operations.tables.drop(call.caller, ident)

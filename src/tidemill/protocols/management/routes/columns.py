@@ -1,4 +1,4 @@
-"""Routes that tell where the values of computed columns come from, and on which rows functions failed."""
+"""Routes of computed columns: preview, status, row states, row errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.protocols.management.paging import page_limit, row_token
 
 DEFAULT_ROWS: Final = 10_000
 MAX_ROWS: Final = 100_000
-# Each comes with a traceback.
+# Smaller, because each error comes with a traceback.
 DEFAULT_ERRORS: Final = 1000
 MAX_ERRORS: Final = 10_000
 
@@ -54,23 +54,23 @@ def list_column_rows(call: Call) -> Response:
 
 
 def list_row_errors(call: Call) -> Response:
-    """Row ids order the errors of one column only, so a list of several columns has no further page."""
+    """Errors of one column are ordered by row id. A list over several columns has only one page."""
     column, job_id = call.query.get("column") or None, call.query.get("job_id") or None
     limit, after = page_limit(call, DEFAULT_ERRORS, MAX_ERRORS), row_token(call)
     has_pages = column is not None or job_id is not None
     if after is not None and not has_pages:
-        raise InvalidInput("page_token", "needs column or job_id: only errors of one column have pages")
+        raise InvalidInput("page_token", "needs column or job_id; only errors of one column have pages")
     errors = call.operations.provenance.errors(
         call.caller, table_of(call), column, _branch(call), job_id=job_id, after=after, limit=limit + 1
     )
-    shown = errors[:limit]
+    page = errors[:limit]
     is_more = len(errors) > limit
-    answer = {
-        "errors": [row_error_json(name, error) for name, error in shown],
-        "page_token": str(shown[-1][1].failure.row_id) if is_more and has_pages else None,
+    body = {
+        "errors": [row_error_json(name, error) for name, error in page],
+        "page_token": str(page[-1][1].failure.row_id) if is_more and has_pages else None,
         "truncated": True if is_more and not has_pages else None,
     }
-    return json_response(without_nulls(answer))
+    return json_response(without_nulls(body))
 
 
 def _branch(call: Call) -> str | None:
@@ -78,11 +78,11 @@ def _branch(call: Call) -> str | None:
 
 
 def _selection(call: Call) -> RowSelection:
-    given = call.query.get("selection")
-    if not given:
+    raw = call.query.get("selection")
+    if not raw:
         known = ", ".join(choice.value for choice in RowSelection)
-        raise InvalidInput("selection", f"is missing; it has to be one of {known}")
-    return read_choice(RowSelection, given, "selection")
+        raise InvalidInput("selection", f"is missing; it must be one of {known}")
+    return read_choice(RowSelection, raw, "selection")
 
 
 ROUTES: Final = (

@@ -1,4 +1,4 @@
-"""Routes of manifests: environments under names, for jobs to ask for."""
+"""Routes of package manifests: named environments for jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tidemill.protocols.management.mapping import environment_json
 
 
 def list_manifests(call: Call) -> Response:
-    found = call.operations.environments.list_all(call.caller)
-    return json_response({"manifests": [environment_json(name, environment) for name, environment in found]})
+    environments = call.operations.environments.list_all(call.caller)
+    return json_response(
+        {"manifests": [environment_json(name, environment) for name, environment in environments]}
+    )
 
 
 def get_manifest(call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""Routes that tell what a backfill or refresh would do."""
+"""Routes that explain a backfill or refresh without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of functions as catalog objects."""
+"""Routes of functions."""
 
 from __future__ import annotations
 

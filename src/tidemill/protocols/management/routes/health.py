@@ -1,4 +1,4 @@
-"""The route that tells whether the server can serve."""
+"""The health check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of jobs: looking, waiting, pausing, cancelling."""
+"""Routes of jobs: list, get, wait, pause, resume, cancel, events."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def list_job_events(call: Call) -> Response:
 
 
 def _table(call: Call) -> TableIdent | None:
-    """People write dots between the levels; the delimiter of paths serves as well."""
+    """Accepts dots between the levels, as people write them, and the delimiter of paths."""
     raw = call.query.get("table")
     if not raw:
         return None
@@ -76,8 +76,8 @@ def _table(call: Call) -> TableIdent | None:
 
 
 def _choice(call: Call, choices: type[Choice], key: str) -> Choice | None:
-    given = call.query.get(key)
-    return read_choice(choices, given, key) if given else None
+    raw = call.query.get(key)
+    return read_choice(choices, raw, key) if raw else None
 
 
 def _find(call: Call) -> Job:
@@ -89,9 +89,9 @@ def _wait_seconds(call: Call) -> float:
     try:
         seconds = float(raw)
     except ValueError as error:
-        raise InvalidInput("wait_seconds", f"has to be a number, not {raw!r:.60}") from error
+        raise InvalidInput("wait_seconds", f"must be a number, not {raw!r:.60}") from error
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
-        raise InvalidInput("wait_seconds", f"has to be between 0 and {MAX_WAIT_SECONDS:g}")
+        raise InvalidInput("wait_seconds", f"must be between 0 and {MAX_WAIT_SECONDS:g}")
     return seconds
 
 

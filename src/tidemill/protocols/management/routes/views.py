@@ -1,4 +1,4 @@
-"""Routes that tell how fresh views are, whether they are right, and where tables and views come from."""
+"""Routes of views: status, verification, row errors; and the lineage of tables and views."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify_view(call: Call) -> Response:
 
 
 def list_view_errors(call: Call) -> Response:
-    """Row ids are those of the source; which of several functions failed is told by the traceback."""
+    """Row ids are those of the source. The traceback says which of several functions failed."""
     limit = page_limit(call, DEFAULT_ERRORS, MAX_ERRORS)
     errors = call.operations.view_status.errors(
         call.caller,
@@ -38,10 +38,10 @@ def list_view_errors(call: Call) -> Response:
         after=row_token(call),
         limit=limit + 1,
     )
-    shown = errors[:limit]
-    token = str(shown[-1].failure.row_id) if len(errors) > limit else None
+    page = errors[:limit]
+    token = str(page[-1].failure.row_id) if len(errors) > limit else None
     return json_response(
-        without_nulls({"errors": [row_error_json(None, error) for error in shown], "page_token": token})
+        without_nulls({"errors": [row_error_json(None, error) for error in page], "page_token": token})
     )
 
 

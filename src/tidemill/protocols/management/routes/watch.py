@@ -1,4 +1,4 @@
-"""The route that tells of a job as it goes on, as server-sent events."""
+"""The route that streams the progress of a job as server-sent events."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ POLL_SECONDS: Final = 0.25
 KEEP_ALIVE_SECONDS: Final = 10.0
 KEEP_ALIVE: Final = b": still here\n\n"
 EVENT_STREAM: Final = "text/event-stream"
-# Proxies that wait for more before they pass it on would make the stream useless.
+# Tell proxies not to buffer the stream.
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 MAX_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A job as it was found, and what its log says since the look before."""
+class _Snapshot:
+    """A job, and the events in its log since the previous snapshot."""
 
     job: Job
-    log: Sequence[JobEvent]
+    new_events: Sequence[JobEvent]
 
     @property
-    def substance(self) -> Job:
-        """The job without what changes though nothing happens: signs of life of its worker."""
+    def visible_state(self) -> Job:
+        """The job without fields that change although nothing happens: heartbeats of its worker."""
         return replace(self.job, updated_at=None, lease_until_at=None)
 
 
 def watch_job(call: Call) -> Response:
-    """Looks once before it answers, so that a job that is not there is refused like everywhere."""
-    first = _look(call, _last_event_id(call))
+    """Reads the job before it responds, so that an unknown job returns 404 as everywhere else."""
+    first = _read_snapshot(call, _last_event_id(call))
     return StreamingResponse(_events(call, first), headers=HEADERS, media_type=EVENT_STREAM)
 
 
-async def _events(call: Call, look: _Look) -> AsyncIterator[bytes]:
-    """Between two looks a watcher holds no thread, so that there may be many of them."""
-    sequence, shown, spoken_at = _last_event_id(call), None, time.monotonic()
+async def _events(call: Call, snapshot: _Snapshot) -> AsyncIterator[bytes]:
+    """Holds no thread between two snapshots, so that many clients can watch."""
+    sequence, last_sent, last_sent_at = _last_event_id(call), None, time.monotonic()
     while True:
-        told = _told(look, shown)
-        if told:
-            yield told
-            spoken_at = time.monotonic()
-        if look.job.state.is_final:
+        changes = _changes(snapshot, last_sent)
+        if changes:
+            yield changes
+            last_sent_at = time.monotonic()
+        if snapshot.job.state.is_final:
             return
-        shown, sequence = look.substance, _sequence(look, sequence)
+        last_sent, sequence = snapshot.visible_state, _sequence(snapshot, sequence)
         await anyio.sleep(POLL_SECONDS)
-        if time.monotonic() - spoken_at >= KEEP_ALIVE_SECONDS:
+        if time.monotonic() - last_sent_at >= KEEP_ALIVE_SECONDS:
             yield KEEP_ALIVE
-            spoken_at = time.monotonic()
+            last_sent_at = time.monotonic()
         try:
-            look = await anyio.to_thread.run_sync(_look, call, sequence)
+            snapshot = await anyio.to_thread.run_sync(_read_snapshot, call, sequence)
         except Unavailable:
-            look = replace(look, log=())
+            snapshot = replace(snapshot, new_events=())
         except TidemillError as error:
             yield _event("error", {"code": error.code.value, "message": str(error)})
             return
 
 
-def _look(call: Call, after: int) -> _Look:
-    """The job first: what it writes into its log as it ends is there when it has ended."""
+def _read_snapshot(call: Call, after: int) -> _Snapshot:
+    """Reads the job before its log, so that the log of a job that has ended is complete."""
     job_id = call.parameters["job_id"]
     job = call.operations.jobs.get(call.caller, job_id)
-    return _Look(job, call.operations.jobs.events(call.caller, job_id, after))
+    return _Snapshot(job, call.operations.jobs.events(call.caller, job_id, after))
 
 
-def _told(look: _Look, shown: Job | None) -> bytes:
-    log = [_event("log", event_json(event), event.sequence) for event in look.log]
-    is_news = look.substance != shown
-    return b"".join([*log, _event("job", job_json(look.job))] if is_news else log)
+def _changes(snapshot: _Snapshot, last_sent: Job | None) -> bytes:
+    new_events = [_event("log", event_json(event), event.sequence) for event in snapshot.new_events]
+    has_changed = snapshot.visible_state != last_sent
+    return b"".join([*new_events, _event("job", job_json(snapshot.job))] if has_changed else new_events)
 
 
 def _event(kind: str, data: dict[str, Any], sequence: int | None = None) -> bytes:
@@ -88,15 +88,15 @@ def _event(kind: str, data: dict[str, Any], sequence: int | None = None) -> byte
     return b"%sevent: %s\ndata: %s\n\n" % (numbered, kind.encode(), orjson.dumps(data))
 
 
-def _sequence(look: _Look, before: int) -> int:
-    return look.log[-1].sequence if look.log else before
+def _sequence(snapshot: _Snapshot, before: int) -> int:
+    return snapshot.new_events[-1].sequence if snapshot.new_events else before
 
 
 def _last_event_id(call: Call) -> int:
-    given = call.headers.get("last-event-id") or "0"
-    if not given.isascii() or not given.isdigit() or len(given) > MAX_DIGITS:
-        raise InvalidInput("last-event-id", f"has to be the id of an event of this job, not {given!r:.60}")
-    return int(given)
+    raw = call.headers.get("last-event-id") or "0"
+    if not raw.isascii() or not raw.isdigit() or len(raw) > MAX_DIGITS:
+        raise InvalidInput("last-event-id", f"must be the id of an event of this job, not {raw!r:.60}")
+    return int(raw)
 
 
 ROUTES: Final = (Route("GET", "/api/v1/jobs/{job_id}/watch", watch_job),)
