@@ -84,6 +84,18 @@ TWO: dict[str, Scenario] = {
     "clean-up and a listing": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.list_all("r", 1)],
     "clean-up and a client": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.commit("a", 1, 3)],
     "clean-up and a reader": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.read("r", 1, 1)],
+    "a writer by location that cleans up behind itself and a reader": lambda w: [
+        w.write_and_clean_by_location("w", 0, 2, 3),
+        w.read("r", 1, None),
+    ],
+    "a writer by location that cleans up behind itself and a listing": lambda w: [
+        w.write_and_clean_by_location("w", 0, 2, 3),
+        w.list_all("r", 1),
+    ],
+    "a writer by location that cleans up behind itself and a client": lambda w: [
+        w.write_and_clean_by_location("w", 0, 2, 3),
+        w.commit("a", 1, 2),
+    ],
     "deletion and a listing": lambda w: [_with_second(w).delete_version("d", 0, 1), w.list_all("r", 1)],
     "deletion that is killed and a listing": lambda w: [
         _with_second(w).delete_version("d", 0, 1, DIE),

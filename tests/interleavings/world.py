@@ -269,6 +269,26 @@ class World:
 
     def write_by_location(self, name: str, server: int, version: int, on: int = 0) -> Actor:
         """A writer that knows only where the table is; it puts the final manifest itself."""
+        put = self._putting(name, version, on)
+        return self.actor(name, server, put)
+
+    def write_and_clean_by_location(self, name: str, server: int, *versions: int) -> Actor:
+        """Writes versions without telling the catalog, and removes the one before each."""
+        puts = [self._putting(name, version, 0) for version in versions]
+        cleanings = [self._cleaning(name, version - 1) for version in versions]
+
+        def act(used: Server) -> None:
+            for put, clean in zip(puts, cleanings, strict=True):
+                put(used)
+                clean(used)
+
+        return self.actor(name, server, act)
+
+    def clean_by_location(self, name: str, server: int, version: int) -> Actor:
+        """Removes the manifest of an old version without telling the catalog, as Lance's clean-up does."""
+        return self.actor(name, server, self._cleaning(name, version))
+
+    def _putting(self, name: str, version: int, on: int) -> Act:
         label, tracked = f"{name}'s {version}", self.tables[on]
         key = tracked.final_key(version)
         # Of another size than those of catalog clients.
@@ -281,10 +301,9 @@ class World:
                 is_ours = self.deployment.put_if_absent(key, data)
                 event.outcome = Outcome.OK if is_ours else Outcome.REFUSED
 
-        return self.actor(name, server, act)
+        return act
 
-    def clean_by_location(self, name: str, server: int, version: int) -> Actor:
-        """Removes the manifest of an old version without telling the catalog, as Lance's clean-up does."""
+    def _cleaning(self, name: str, version: int) -> Act:
         tracked = self.tables[0]
 
         def act(used: Server) -> None:
@@ -292,7 +311,7 @@ class World:
                 used.files.remove(tracked.final_key(version))
                 event.outcome = Outcome.OK
 
-        return self.actor(name, server, act)
+        return act
 
     def delete_version(self, name: str, server: int, version: int, *faults: Action) -> Actor:
         """The same through the catalog."""

@@ -40,6 +40,8 @@ class Publication(Enum):
     OURS = "ours"
     FOREIGN = "foreign"
     MISSING = "missing"
+    # Later versions exist, and they may be built on a manifest that had this name before and was cleaned up.
+    OVERTAKEN = "overtaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ class StoredManifests:
         return self._files.size_of(key)
 
     def find_all(self, table: Table) -> Listing:
-        directory = self.directory(table)
+        return self._list(self.directory(table))
+
+    def _list(self, directory: str) -> Listing:
         names = self._files.list_names(directory)
         matches = (FINAL_NAME.fullmatch(name) for name in names)
         numbers = ((int(match[1]), match[0]) for match in matches if match is not None)
@@ -171,7 +175,7 @@ class StoredManifests:
         for _ in range(PUBLISH_ATTEMPTS):
             try:
                 if self._files.copy_if_absent(version.staged_path, version.manifest_path, content):
-                    return Publication.OURS
+                    return self._check_first(version)
             except FileNotFoundError:
                 # Another process published our manifest and removed the staged one.
                 return self._identify(version)
@@ -181,6 +185,20 @@ class StoredManifests:
         raise Unavailable(
             f"Storage reports that {version.manifest_path} exists, but does not return it; try again"
         )
+
+    def _check_first(self, version: TableVersion) -> Publication:
+        """Takes back a manifest that was published under a name which may have been used before.
+
+        A name is free again once its version is cleaned up. Clean-ups remove older versions first and never
+        the latest. So while the version before exists, or while none after exists, ours is the first with its
+        name. Otherwise that cannot be told, and ours is as good as cleaned up: readers have later versions.
+        """
+        directory = version.manifest_path.rpartition("/")[0]
+        before = f"{directory}/{manifest_name(version.version - 1, scheme_of(version))}"
+        if self.has(before) or max(self._list(directory).final, default=0) <= version.version:
+            return Publication.OURS
+        self.remove(version.manifest_path)
+        return Publication.OVERTAKEN
 
     def has_content(self, key: str, staged: StagedManifest) -> bool:
         """Whether the object exists and has the same content."""

@@ -26,9 +26,19 @@ from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.operations.manifests import Listing, Publication, StagedManifest, StoredManifests
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.catalog.retries import run_repeatable
-from tidemill.errors import Unavailable
+from tidemill.errors import CommitStateUnknown, Unavailable
 
 log = structlog.get_logger("tidemill.catalog")
+
+
+class VersionOvertaken(CommitStateUnknown):
+    """Writers by location went on past this version and cleaned up before its manifest was published."""
+
+    def __init__(self, version: TableVersion) -> None:
+        super().__init__(
+            f"Version {version.version} was committed while other writers went on to later versions and "
+            "cleaned up older ones; it is unknown whether theirs contain it. Read the table to find out"
+        )
 
 
 class VersionSettling:
@@ -81,6 +91,8 @@ class VersionSettling:
         try:
             # If later versions exist, this one was published once and has been cleaned up since.
             return None if size is None and self._has_followers(version) else self.settle(version)
+        except VersionOvertaken:
+            return None
         except OSError as error:
             raise Unavailable(f"Storage does not respond for version {version.version}: {error}") from error
 
@@ -97,6 +109,9 @@ class VersionSettling:
                 return self._replace_row(version)
             case Publication.MISSING:
                 return None
+            case Publication.OVERTAKEN:
+                self.remove_row(version)
+                raise VersionOvertaken(version)
 
     def _has_followers(self, version: TableVersion) -> bool:
         with self._store.reading() as tx:
@@ -160,7 +175,7 @@ class VersionSettling:
         self.remove_deleted(deleted)
         known_versions = {row.version for row in (*rows, *deleted)}
         suspects = [row for row in rows if row.version not in stored.final]
-        if rows and len(suspects) == len(rows):
+        if rows and len(suspects) == len(rows) and max(stored.final, default=0) < rows[-1].version:
             self._check_storage(table, rows, stored)
         found = {
             version: key for version, key in sorted(stored.final.items()) if version not in known_versions
@@ -172,7 +187,8 @@ class VersionSettling:
         for row in rows:
             # A crash may have come before the manifest was published, or before the staged one was removed.
             if row.staged_path in stored.staged and row not in gone:
-                self.settle(row)
+                with suppress(VersionOvertaken):
+                    self.settle(row)
         return bool(found) or len(gone) < len(rows)
 
     def _update_rows(
@@ -191,24 +207,35 @@ class VersionSettling:
                 for row in suspects
                 if row.version in rows and _is_same(rows[row.version], row) and self._is_gone(row, newest)
             ]
-            left = rows.keys() - {row.version for row in gone}
+            added = self._still_there(tx, table, found)
+            left = {*added} | rows.keys() - {row.version for row in gone}
+            if not left and table.branch == MAIN_BRANCH:
+                # What replaced them was cleaned up meanwhile; without any row the numbers would start again.
+                return
             lost = [row.version for row in gone if row.version > max(left, default=0)]
             if lost:
                 # Their numbers will be reused, so coverage computed from them is no longer valid.
                 tx.versions.forget_results(table.table_id, table.branch, min(lost))
             for row in gone:
                 tx.versions.remove(row.table_id, row.branch, row.version)
-            deleted = {row.version for row in tx.versions.list_deleted(table.table_id, table.branch)}
-            for version, key in found.items():
-                if version in deleted:
-                    continue
-                size = self._manifests.size_of(key)
+            for row in added.values():
                 # Another server may have added it, too.
                 with suppress(TableVersionAlreadyExists):
-                    if size is not None:
-                        tx.versions.add(_found_version(table.table_id, table.branch, version, key, size, tx))
+                    tx.versions.add(row)
 
         run_repeatable(self._store, update_rows)
+
+    def _still_there(
+        self, tx: CatalogTransaction, table: Table, found: dict[int, str]
+    ) -> dict[int, TableVersion]:
+        """Rows for the found manifests that exist and are not being deleted."""
+        deleted = {row.version for row in tx.versions.list_deleted(table.table_id, table.branch)}
+        sizes = {version: self._manifests.size_of(key) for version, key in found.items()}
+        return {
+            version: _found_version(table.table_id, table.branch, version, found[version], size, tx)
+            for version, size in sizes.items()
+            if size is not None and version not in deleted
+        }
 
     def _is_gone(self, row: TableVersion, newest: int) -> bool:
         """Whether the manifest was published and removed, as opposed to not being published yet.
@@ -222,7 +249,8 @@ class VersionSettling:
     def _check_storage(self, table: Table, rows: Sequence[TableVersion], stored: Listing) -> None:
         """Raises TableStorageMissing if storage has none of the table's versions: it may be unreachable.
 
-        Clients may delete a branch without telling the catalog. Then the manifests of main still exist.
+        Not called if storage has newer versions: then writers by location went on and cleaned up. Clients may
+        delete a branch without telling the catalog. Then the manifests of main still exist.
         """
         if any(row.staged_path in stored.staged for row in rows):
             return

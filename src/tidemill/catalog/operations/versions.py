@@ -34,7 +34,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
 from tidemill.catalog.operations.manifests import StagedManifest, StagedManifestMissing, StoredManifests
-from tidemill.catalog.operations.settling import VersionSettling
+from tidemill.catalog.operations.settling import VersionOvertaken, VersionSettling
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -200,20 +200,25 @@ class VersionOperations:
         """Publishes and settles a reserved version. A repeated request gets the same result.
 
         None if the number belonged to another writer and is free again. Raises TableVersionAlreadyExists if
-        the version is another writer's, and CommitStateUnknown if storage does not respond; then the row
-        stays until a reader can settle it.
+        the version is another writer's, VersionOvertaken, and CommitStateUnknown if storage does not respond;
+        then the row stays until a reader can settle it.
         """
         is_ours = version.staged_path == entry.manifest_path
         try:
             settled = self._settling.settle(version, staged if is_ours else None)
             if settled is None:
-                # Neither the staged manifest nor the final one exists: this version can never be read.
+                # The final manifest is gone, so this version can never be read.
                 self._settling.remove_row(version)
-                if is_ours:
+                if not is_ours:
+                    return None
+                if not self._manifests.has(entry.manifest_path):
                     raise StagedManifestMissing(entry)
-                return None
+                # Another writer's manifest had the name and was cleaned up.
+                raise TableVersionAlreadyExists(table.ident, entry.version)
             if not self._is_for_entry(settled, entry):
                 raise TableVersionAlreadyExists(table.ident, entry.version)
+        except VersionOvertaken:
+            raise
         except (OSError, Unavailable) as error:
             raise CommitStateUnknown(
                 f"Version {entry.version} of {table.ident} is reserved, but it is unknown whether its "
@@ -241,11 +246,11 @@ class VersionOperations:
             return [latest]
         found = self._page(table, order, page)
         if page.limit is not None and page.limit <= MAX_CHECKED_SINGLY:
-            ensure_readable = [
+            readable = [
                 latest if version == latest else self._settling.ensure_readable(version) for version in found
             ]
-            if None not in ensure_readable:
-                return [version for version in ensure_readable if version is not None]
+            if None not in readable:
+                return [version for version in readable if version is not None]
         self._settling.reconcile(table)
         found = self._page(table, order, page)
         if not found:
@@ -271,11 +276,11 @@ class VersionOperations:
             self._reconcile_if_ahead(table)
             with self._store.reading() as tx:
                 found = tx.versions.find(table.table_id, table.branch, version)
-        ensure_readable = None if found is None else self._settling.ensure_readable(found)
-        if found is not None and ensure_readable is None:
+        readable = None if found is None else self._settling.ensure_readable(found)
+        if found is not None and readable is None:
             # It was cleaned up, or storage is unreachable; the latter raises here.
             self._settling.reconcile(table)
-        return ensure_readable
+        return readable
 
     def get(self, table: Table, version: int) -> TableVersion:
         found = self.find(table, version)
@@ -288,17 +293,15 @@ class VersionOperations:
 
         Notices manifests that were removed or added without the catalog.
         """
-        ensure_readable = self._find_latest_readable(table)
-        if ensure_readable is not None and not self._manifests.has(
-            self._manifests.next_key(table, ensure_readable)
-        ):
-            return ensure_readable
+        latest = self._find_latest_readable(table)
+        if latest is not None and not self._manifests.has(self._manifests.next_key(table, latest)):
+            return latest
         for _ in range(ATTEMPTS):
             if not self._settling.reconcile(table):
                 return None
-            ensure_readable = self._find_latest_readable(table)
-            if ensure_readable is not None:
-                return ensure_readable
+            latest = self._find_latest_readable(table)
+            if latest is not None:
+                return latest
         raise Unavailable(f"The manifests of {table.ident} keep appearing and disappearing; try again")
 
     def _find_latest_readable(self, table: Table) -> TableVersion | None:
