@@ -21,9 +21,12 @@ RUN_SECONDS: Final = 240
 # Each with something it prints; the examples check the rest of their results themselves.
 ON_A_SERVER: Final = {
     "branches.py": "redesign: ['old-mills', 'grain-and-stone', 'tide-tables']",
+    "chunks_and_search.py": "1 new document, 2 new embeddings",
     "errors_and_retries.py": "4 rows, 2 of them skipped",
     "images.py": "black: 640 × 480, thumbnail 32 × 24",
+    "sql_views.py": "{'customer': 'ann', 'orders': 4, 'total': 725}",
     "stateful_function.py": "2,000 rows; the model was loaded",
+    "table_function.py": "{'user': 'bob', 'start': 20, 'clicks': 2}",
 }
 STANDALONE: Final = {
     "computed_column.py": "The second backfill computed 2 rows and kept 2.",
