@@ -32,6 +32,7 @@ ON_A_SERVER: Final = {
 }
 STANDALONE: Final = {
     "computed_column.py": "The second backfill computed 2 rows and kept 2.",
+    "tokens_and_grants.py": "Forbidden: ",
 }
 # With tests of their own.
 OTHERS: Final = {"demo.py", "iceberg_spark.py"}
