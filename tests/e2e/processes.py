@@ -64,6 +64,19 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
+def processes_with(text: str) -> list[str]:
+    """The command lines of processes that were started with the text in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment, command = (process / "environ").read_text(errors="replace"), process / "cmdline"
+            if text in environment:
+                found.append(command.read_text())
+        except OSError:
+            continue
+    return found
+
+
 def _all() -> Iterator[Process]:
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (process := find_process(int(entry))) is not None:

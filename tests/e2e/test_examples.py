@@ -20,6 +20,7 @@ import tidemill
 import tidemill.sdk
 from tests.conftest import RunningServer
 from tests.e2e.command import printed, tidemill_command
+from tests.e2e.processes import processes_with
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -123,16 +124,3 @@ def test_the_demo_ends_well_in_time_and_leaves_nothing_behind(tmp_path: Path) ->
     assert "server was at http://127.0.0.1:" in done.stdout
     assert processes_with(str(tmp_path)) == []
     assert list(tmp_path.glob("tidemill-demo-*")) == []
-
-
-def processes_with(text: str) -> list[str]:
-    """The command lines of processes that were started with the text in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment, command = (process / "environ").read_text(errors="replace"), process / "cmdline"
-            if text in environment:
-                found.append(command.read_text())
-        except OSError:
-            continue
-    return found
