@@ -76,7 +76,7 @@ RefreshPolicyOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """The knobs of a backfill, apart from what to do about failing rows."""
+    """The options of a backfill, apart from what to do about failing rows."""
 
     where: WhereOption = None
     only: OnlyOption = None
@@ -95,14 +95,14 @@ class BackfillOptions:
     max_checkpoint_size: MostSizeOption = None
     batch_checkpoint_flush_interval_seconds: FlushOption = None
 
-    def knobs(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         only = self.only.value if self.only else None
         return {**asdict(self), "only": only, "retry_failed": self.retry_failed or None}
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """The knobs of a refresh, apart from what to do about failing rows."""
+    """The options of a refresh, apart from what to do about failing rows."""
 
     full: FullOption = False
     policy: RefreshPolicyOption = None
@@ -115,20 +115,20 @@ class RefreshOptions:
     source_task_size: SourceTaskOption = None
     max_rows_per_fragment: FragmentRowsOption = None
 
-    def knobs(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewOptions:
-    """The knobs of a preview."""
+    """The options of a preview."""
 
     where: WhereOption = None
     branch: BranchOption = None
     cluster: ClusterOption = None
     manifest: ManifestOption = None
 
-    def knobs(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         return asdict(self)
 
 

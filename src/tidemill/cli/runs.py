@@ -40,7 +40,7 @@ def backfill(
     """Fill a computed column where it is missing or out of date."""
     policy = errors.policy()
     with target.open() as lake:
-        job = lake.table(table).backfill(column, **options.knobs(), on_error=policy)
+        job = lake.table(table).backfill(column, **options.options(), on_error=policy)
         report(job, is_waiting=not no_wait, as_json=as_json)
 
 
@@ -57,7 +57,7 @@ def refresh(
     """Bring a materialized view up to date."""
     policy = errors.policy()
     with target.open() as lake:
-        job = lake.view(view).refresh(**options.knobs(), on_error=policy)
+        job = lake.view(view).refresh(**options.options(), on_error=policy)
         report(job, is_waiting=not no_wait, as_json=as_json)
 
 
@@ -73,7 +73,7 @@ def preview(
 ) -> None:
     """Compute a few rows of a column and show them; nothing is published."""
     with target.open() as lake:
-        found = lake.table(table).preview(column, rows, **options.knobs())
+        found = lake.table(table).preview(column, rows, **options.options())
     if as_json:
         print_json(preview_json(found))
     else:

@@ -11,7 +11,7 @@ from tidemill.sdk.definitions import quoted
 from tidemill.sdk.explain import Explanation, backfill_explanation
 from tidemill.sdk.handles import TableHandle
 from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.knobs import backfill_body, preview_body
+from tidemill.sdk.options import backfill_body, preview_body
 from tidemill.sdk.preview import Preview, read_preview
 
 
@@ -104,10 +104,10 @@ class ComputedColumns(TableHandle):
         alteration = {"path": quoted(name), "virtual_column": column}
         self._post("table", "alter_columns", {"alterations": [alteration]})
 
-    def backfill(self, column: str, *, idempotency_key: str | None = None, **knobs: Any) -> Job:
+    def backfill(self, column: str, *, idempotency_key: str | None = None, **options: Any) -> Job:
         """Starts a job that fills a computed column where it is missing or out of date.
 
-        Which rows, given as `**knobs`:
+        Which rows, given as `**options`:
 
         - `where`: an SQL condition; exactly these rows are computed, up to date or not.
         - `only`: instead of all rows that are stale or missing, those that are `"stale"`, `"missing"` or
@@ -137,7 +137,7 @@ class ComputedColumns(TableHandle):
         Args:
             column: A column declared with `add_column`, or one of those declared with `add_columns`.
             idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: See above.
+            **options: See above.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -150,17 +150,17 @@ class ComputedColumns(TableHandle):
         >>> docs.query(columns=["text", "words"]).to_pylist()
         [{'text': 'a tide', 'words': 2}, {'text': 'the mill', 'words': 2}]
         """
-        body = {"column": column, **backfill_body(knobs)}
+        body = {"column": column, **backfill_body(options)}
         path, params = self._client.object_path("table", self.levels, "backfill_column")
         answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
         return get_job(self._client, answer["job_id"])
 
-    def retry_failed(self, column: str, **knobs: Any) -> Job:
+    def retry_failed(self, column: str, **options: Any) -> Job:
         """Starts a job that computes the rows again that were skipped because the function failed.
 
         Args:
             column: A computed column.
-            **knobs: As for `backfill`, apart from `only`.
+            **options: As for `backfill`, apart from `only`.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -171,9 +171,9 @@ class ComputedColumns(TableHandle):
         >>> docs.retry_failed("inverse", on_error="skip").wait(timeout=120).progress.skipped
         1
         """
-        return self.backfill(column, only=RowSelection.FAILED.value, **knobs)
+        return self.backfill(column, only=RowSelection.FAILED.value, **options)
 
-    def explain(self, column: str, **knobs: Any) -> Explanation:
+    def explain(self, column: str, **options: Any) -> Explanation:
         """What `backfill` with the same arguments would do now.
 
         >>> import tidemill
@@ -185,17 +185,19 @@ class ComputedColumns(TableHandle):
         2
         """
         path, params = self._management_path("explain")
-        answer = self._client.post(path, {"column": column, **backfill_body(knobs)}, params=params)
+        answer = self._client.post(path, {"column": column, **backfill_body(options)}, params=params)
         return backfill_explanation(self.name, column, answer)
 
-    def preview(self, column: str, rows: int = 10, *, timeout: float | None = None, **knobs: Any) -> Preview:
+    def preview(
+        self, column: str, rows: int = 10, *, timeout: float | None = None, **options: Any
+    ) -> Preview:
         """Computes a few rows where the backfill would, waits for them and shows them; publishes nothing.
 
         Args:
             column: A computed column.
             rows: At most so many.
             timeout: Give up waiting after so many seconds.
-            **knobs: `where`, `branch`, `cluster`, `manifest`, as for `backfill`.
+            **options: `where`, `branch`, `cluster`, `manifest`, as for `backfill`.
 
         Raises:
             JobFailed: The function could not be run at all; rows on which it raises are in `.errors`.
@@ -209,6 +211,6 @@ class ComputedColumns(TableHandle):
         [2]
         """
         path, params = self._management_path("preview")
-        body = {"column": column, "rows": rows, **preview_body(knobs)}
+        body = {"column": column, "rows": rows, **preview_body(options)}
         job = get_job(self._client, self._client.post(path, body, params=params)["job_id"])
         return read_preview(self.name, column, job.id, job.wait(timeout).result or {})

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from tidemill.sdk.definitions import SqlDefinition, ViewDefinition
 from tidemill.sdk.http import ServerClient, pages
 from tidemill.sdk.jobs import get_job
-from tidemill.sdk.knobs import RENDERED, policy_request
 from tidemill.sdk.manifests import Manifest
 from tidemill.sdk.names import Name, levels_of, namespace_levels
+from tidemill.sdk.options import RENDERED, policy_request
 from tidemill.sdk.policies import OnError
 from tidemill.sdk.view import View
 

@@ -13,8 +13,8 @@ from tidemill.sdk.freshness import ViewStatus, view_status
 from tidemill.sdk.http import ServerClient
 from tidemill.sdk.inspection import job_id_of
 from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.knobs import refresh_body
 from tidemill.sdk.names import url_id
+from tidemill.sdk.options import refresh_body
 from tidemill.sdk.status import RowErrorInfo
 from tidemill.sdk.table import Table
 
@@ -37,10 +37,10 @@ class View(Table):
         super().__init__(client, levels)
         self.first_refresh = first_refresh
 
-    def refresh(self, *, full: bool = False, idempotency_key: str | None = None, **knobs: Any) -> Job:
+    def refresh(self, *, full: bool = False, idempotency_key: str | None = None, **options: Any) -> Job:
         """Starts a job that makes the view equal to its definition over the sources as they are now.
 
-        What, given as `**knobs`:
+        What, given as `**options`:
 
         - `policy`: for this refresh, instead of the view's own: `"auto"`, `"incremental"` (which fails rather
           than compute everything) or `"full"`.
@@ -64,7 +64,7 @@ class View(Table):
         Args:
             full: Compute every row again instead of only what changed; the same as `policy="full"`.
             idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: As above; None means the default.
+            **options: As above; None means the default.
 
         >>> recent = lake.create_materialized_view("examples.recent", docs.where("id > 1"))
         >>> recent.refresh().wait(timeout=120).progress.written
@@ -73,16 +73,16 @@ class View(Table):
         0
         """
         path, params = self._client.object_path("materialized_view", self.levels, "refresh")
-        body = refresh_body({**knobs, "full": full or None})
+        body = refresh_body({**options, "full": full or None})
         answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
         return get_job(self._client, answer["job_id"])
 
     @overload
-    def explain(self, column: str, **knobs: Any) -> Explanation: ...
+    def explain(self, column: str, **options: Any) -> Explanation: ...
     @overload
-    def explain(self, column: None = None, *, full: bool = False, **knobs: Any) -> RefreshExplanation: ...
+    def explain(self, column: None = None, *, full: bool = False, **options: Any) -> RefreshExplanation: ...
     def explain(
-        self, column: str | None = None, *, full: bool = False, **knobs: Any
+        self, column: str | None = None, *, full: bool = False, **options: Any
     ) -> Explanation | RefreshExplanation:
         """What `refresh` with the same arguments would do now; with a column, what its backfill would do.
 
@@ -93,9 +93,9 @@ class View(Table):
         ['examples.docs']
         """
         if column is not None:
-            return super().explain(column, **knobs)
+            return super().explain(column, **options)
         path, params = self._view_path("explain")
-        body = refresh_body({**knobs, "full": full or None})
+        body = refresh_body({**options, "full": full or None})
         return refresh_explanation(self.name, self._client.post(path, body, params=params))
 
     def verify(self, rows: int | None = None, *, seed: int = 0, cluster: str | None = None) -> Job:

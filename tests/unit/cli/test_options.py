@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tidemill.cli.options import BackfillOptions, PreviewOptions, with_groups
-from tidemill.sdk.knobs import BACKFILL_KNOBS, PREVIEW_KNOBS
+from tidemill.sdk.options import BACKFILL_OPTIONS, PREVIEW_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ def test_the_group_itself_is_no_parameter() -> None:
     assert list(inspect.signature(area).parameters) == ["name", "width", "height", "unit"]
 
 
-def test_every_knob_has_an_option() -> None:
-    assert set(BackfillOptions().knobs()) == set(BACKFILL_KNOBS) - {"on_error"}
-    assert set(PreviewOptions().knobs()) == set(PREVIEW_KNOBS)
+def test_every_option_has_an_option() -> None:
+    assert set(BackfillOptions().options()) == set(BACKFILL_OPTIONS) - {"on_error"}
+    assert set(PreviewOptions().options()) == set(PREVIEW_OPTIONS)
 
 
 def test_nothing_said_is_nothing_sent() -> None:
-    assert set(BackfillOptions().knobs().values()) == {None}
+    assert set(BackfillOptions().options().values()) == {None}

@@ -157,7 +157,7 @@ def test_a_choice_that_contradicts_itself_is_refused(stand: Stand, body: dict[st
         ("surprise", 1),
     ],
 )
-def test_a_senseless_knob_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
+def test_a_senseless_option_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
     assert refusal(stand, {field: value}).startswith(f"{field}: ")
 
 

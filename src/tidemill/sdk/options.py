@@ -1,4 +1,4 @@
-"""The knobs of jobs: checked by name here, by value on the server."""
+"""The options of jobs: checked by name here, by value on the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.sdk.manifests import manifest_request
 from tidemill.sdk.policies import on_error_request
 
-BACKFILL_KNOBS: Final = (
+BACKFILL_OPTIONS: Final = (
     "branch",
     "where",
     "only",
@@ -28,8 +28,8 @@ BACKFILL_KNOBS: Final = (
     "cluster",
     "manifest",
 )
-PREVIEW_KNOBS: Final = ("where", "branch", "cluster", "manifest")
-REFRESH_KNOBS: Final = (
+PREVIEW_OPTIONS: Final = ("where", "branch", "cluster", "manifest")
+REFRESH_OPTIONS: Final = (
     "full",
     "policy",
     "src_version",
@@ -62,23 +62,23 @@ RENDERED: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def backfill_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(knobs, BACKFILL_KNOBS, "backfill")
+def backfill_body(options: Mapping[str, Any]) -> dict[str, Any]:
+    return _checked(options, BACKFILL_OPTIONS, "backfill")
 
 
-def preview_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(knobs, PREVIEW_KNOBS, "preview")
+def preview_body(options: Mapping[str, Any]) -> dict[str, Any]:
+    return _checked(options, PREVIEW_OPTIONS, "preview")
 
 
-def refresh_body(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(knobs, REFRESH_KNOBS, "refresh")
+def refresh_body(options: Mapping[str, Any]) -> dict[str, Any]:
+    return _checked(options, REFRESH_OPTIONS, "refresh")
 
 
-def _checked(knobs: Mapping[str, Any], known: tuple[str, ...], job: str) -> dict[str, Any]:
-    for name in knobs:
+def _checked(options: Mapping[str, Any], known: tuple[str, ...], job: str) -> dict[str, Any]:
+    for name in options:
         if name not in known:
             raise TypeError(f"{job} has no option '{name}'; there are {', '.join(known)}")
-    return {name: _rendered(name, value) for name, value in knobs.items() if value is not None}
+    return {name: _rendered(name, value) for name, value in options.items() if value is not None}
 
 
 def _rendered(name: str, value: Any) -> Any:

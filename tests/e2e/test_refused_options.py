@@ -61,11 +61,11 @@ NONSENSE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "knobs"), NONSENSE, ids=str)
+@pytest.mark.parametrize(("field", "options"), NONSENSE, ids=str)
 def test_nonsense_is_refused_with_the_name_of_its_field(
-    server: RunningServer, untouched: tidemill.Table, field: str, knobs: dict[str, Any]
+    server: RunningServer, untouched: tidemill.Table, field: str, options: dict[str, Any]
 ) -> None:
-    refused = asked(server, untouched, **knobs)
+    refused = asked(server, untouched, **options)
     assert refused.status_code == 400
     assert field in refused.json()["error"]
 
