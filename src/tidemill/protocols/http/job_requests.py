@@ -6,6 +6,7 @@ from typing import Final
 
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import RefreshPolicy
@@ -19,7 +20,7 @@ from tidemill.jobs.model.jobs import (
 )
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.error_policies import error_policy
-from tidemill.protocols.http.fields import Fields, read_choice
+from tidemill.protocols.http.fields import Fields
 
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 MAX_KEY_LENGTH: Final = 255
