@@ -120,6 +120,7 @@ def build_jobs(lake: Lake, bell: Callable[[], None]) -> JobOperations:
         lake.assessor,
         lake.view_assessor,
         lake.clusters,
+        EnvironmentOperations(lake.store, lake.authorizer),
         bell,
     )
 
@@ -128,6 +129,7 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
     """`bell` is rung when a job has been submitted."""
     store, authorizer = lake.store, lake.authorizer
     jobs = build_jobs(lake, bell)
+    environments = EnvironmentOperations(store, authorizer)
     refs = LanceTableRefs(lake.versions)
     references = RefOperations(store, authorizer, lake.versions, refs)
     snapshots = LanceTableSnapshots(lake.versions, lake.data)
@@ -169,11 +171,19 @@ def build_operations(lake: Lake, worker: WorkerLiveness, bell: Callable[[], None
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, lake.cipher),
         stored_queries=StoredQueryOperations(store, authorizer, lake.files),
-        explain=Explainer(store, authorizer, lake.versions, lake.assessor, lake.view_assessor, lake.clusters),
+        explain=Explainer(
+            store,
+            authorizer,
+            lake.versions,
+            lake.assessor,
+            lake.view_assessor,
+            lake.clusters,
+            environments,
+        ),
         provenance=ColumnProvenance(store, authorizer, lake.versions, lake.assessor),
         lineage=Lineage(store, authorizer, lake.versions, lake.sources),
         view_status=ViewStatusOperations(store, authorizer, lake.versions, lake.view_assessor),
-        environments=EnvironmentOperations(store, authorizer),
+        environments=environments,
         iceberg_tables=iceberg.tables,
         iceberg_commits=iceberg.commits,
         iceberg_views=iceberg.views,

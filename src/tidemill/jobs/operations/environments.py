@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -14,6 +15,7 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest
 from tidemill.jobs.ports import JobStore
 
 INLINE_START: Final = "{"
@@ -35,6 +37,8 @@ UNSERVED_KEYS: Final = (
 )
 KNOWN_KEYS: Final = HARMLESS_KEYS.union(UNSERVED_KEYS, {"pip", "env_vars"})
 ROOT: Final = NamespacePath()
+
+RequestT = TypeVar("RequestT", BackfillRequest, PreviewRequest, RefreshRequest)
 
 
 class EnvironmentNotFound(TidemillError):
@@ -91,6 +95,11 @@ class EnvironmentOperations:
             # Packages and variables decide which code runs, just as a function does.
             self._authorizer.require(caller, Permission.FUNCTION, ROOT)
         return environment
+
+    def resolved(self, caller: Caller, request: RequestT) -> RequestT:
+        """The request with the environment that its manifest names; raises InvalidInput if there is none."""
+        environment = self.resolve(caller, request.manifest)
+        return replace(request, manifest=None, environment=environment or request.environment)
 
     def _named(self, caller: Caller, name: str, field: str) -> Environment:
         try:

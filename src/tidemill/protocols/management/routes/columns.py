@@ -27,7 +27,7 @@ MAX_ERRORS: Final = 10_000
 
 def preview_column(call: Call) -> Response:
     ident = table_of(call)
-    request = preview_request(call, read_object(call.body))
+    request = preview_request(read_object(call.body))
     job = call.operations.jobs.submit_preview(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 
