@@ -1,47 +1,16 @@
-"""The options of jobs: checked by name here, by value on the server."""
+"""The arguments of methods that start jobs, as the body of a request; values are checked on the server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.jobs.model.options import options_of
 from tidemill.sdk.manifests import manifest_request
 from tidemill.sdk.policies import on_error_request
 
-BACKFILL_OPTIONS: Final = (
-    "branch",
-    "where",
-    "only",
-    "retry_failed",
-    "on_error",
-    "read_version",
-    "concurrency",
-    "intra_applier_concurrency",
-    "task_size",
-    "num_frags",
-    "commit_granularity",
-    "checkpoint_size",
-    "min_checkpoint_size",
-    "max_checkpoint_size",
-    "batch_checkpoint_flush_interval_seconds",
-    "cluster",
-    "manifest",
-)
-PREVIEW_OPTIONS: Final = ("where", "branch", "cluster", "manifest")
-REFRESH_OPTIONS: Final = (
-    "full",
-    "policy",
-    "src_version",
-    "output_limit",
-    "on_error",
-    "concurrency",
-    "intra_applier_concurrency",
-    "source_task_size",
-    "max_rows_per_fragment",
-    "cluster",
-    "manifest",
-)
+Policy = Literal["auto", "incremental", "full"]
 
 
 def policy_request(given: Any) -> str:
@@ -62,24 +31,19 @@ RENDERED: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-def backfill_body(options: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(options, BACKFILL_OPTIONS, "backfill")
+def request_body(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a request among the arguments of a method: those that say something.
+
+    Methods hand over their `locals()`, so that an option is written in their signature and nowhere else.
+    """
+    body = {}
+    for option in options_of(kind):
+        if given.get(option.name) is not None:
+            body[option.name] = RENDERED.get(option.name, _as_it_is)(given[option.name])
+        if option.shorthand is not None and given.get(option.shorthand.name):
+            body[option.shorthand.name] = True
+    return body
 
 
-def preview_body(options: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(options, PREVIEW_OPTIONS, "preview")
-
-
-def refresh_body(options: Mapping[str, Any]) -> dict[str, Any]:
-    return _checked(options, REFRESH_OPTIONS, "refresh")
-
-
-def _checked(options: Mapping[str, Any], known: tuple[str, ...], job: str) -> dict[str, Any]:
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{job} has no option '{name}'; there are {', '.join(known)}")
-    return {name: _rendered(name, value) for name, value in options.items() if value is not None}
-
-
-def _rendered(name: str, value: Any) -> Any:
-    return RENDERED[name](value) if name in RENDERED else value
+def _as_it_is(given: Any) -> Any:
+    return given
