@@ -24,8 +24,8 @@ class BodyKind(Enum):
 class Route:
     """One operation: `pattern` has literal segments and `{parameters}` of one segment each.
 
-    `is_quick`: usually done after a few rows of the database, so the handler runs on the event loop first. If it
-    finds that it would block, it stops there and runs again from the start in a thread. It may write
+    `is_quick`: usually done after a few rows of the database, so the handler runs on the event loop first.
+    If it finds that it would block, it stops there and runs again from the start in a thread. It may write
     (`version/create` does), but every step of it has to be repeatable: see decision 13.
     `is_waiting`: may wait for a job, so it runs in threads of its own and takes none from other requests.
     `is_public`: served to callers who have not authenticated.
