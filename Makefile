@@ -42,6 +42,7 @@ check: lint
 
 docs: setup
 	@$(BIN)/python scripts/lance_table.py
+	@$(BIN)/python scripts/option_tables.py
 
 tables: setup
 	@$(BIN)/python -m tests.specification.documents

@@ -253,8 +253,8 @@ def measure_once(bench: Bench, case: Case, found: dict[str, Measured]) -> None:
         check_same(raw, table)
 
 
-def fill(table: tidemill.Table, **knobs: Any) -> None:
-    table.backfill("y", **knobs).wait()
+def fill(table: tidemill.Table, **options: Any) -> None:
+    table.backfill("y", **options).wait()
 
 
 def check_same(raw: lance.LanceDataset, table: tidemill.Table) -> None:

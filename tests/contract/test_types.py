@@ -200,8 +200,8 @@ def create_table(engine: Engine, name: str, columns: Mapping[str, pa.Array]) -> 
     return table
 
 
-def filled(engine: Engine, table: TableIdent, column: str, **knobs: Any) -> int:
-    return int(succeeded(engine.backfill(table, column, **knobs))["rows_computed"])
+def filled(engine: Engine, table: TableIdent, column: str, **options: Any) -> int:
+    return int(succeeded(engine.backfill(table, column, **options))["rows_computed"])
 
 
 def read(engine: Engine, table: TableIdent, column: str, where: str | None = None) -> pa.Array:

@@ -10,7 +10,7 @@ import tidemill
 from tests.conftest import RunningServer
 
 
-def asked(server: RunningServer, table: tidemill.Table, **knobs: Any) -> httpx.Response:
+def asked(server: RunningServer, table: tidemill.Table, **options: Any) -> httpx.Response:
     """The answer to a backfill of `size` as a client without checks of its own would ask for it."""
     path = f"{server.url}/v1/table/{'$'.join(table.levels)}/backfill_column"
-    return httpx.post(path, json={"column": "size", **knobs})
+    return httpx.post(path, json={"column": "size", **options})

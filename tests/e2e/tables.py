@@ -43,12 +43,12 @@ class Maker:
         return self.lake.create_materialized_view(f"{self.namespace}.{name}", definition)
 
 
-def filled(table: tidemill.Table, column: str, **knobs: Any) -> tidemill.Job:
-    return table.backfill(column, **knobs).wait(TIMEOUT)
+def filled(table: tidemill.Table, column: str, **options: Any) -> tidemill.Job:
+    return table.backfill(column, **options).wait(TIMEOUT)
 
 
-def refreshed(view: tidemill.View, **knobs: Any) -> tidemill.Job:
-    return view.refresh(**knobs).wait(TIMEOUT)
+def refreshed(view: tidemill.View, **options: Any) -> tidemill.Job:
+    return view.refresh(**options).wait(TIMEOUT)
 
 
 def by_id(table: tidemill.Table, column: str) -> dict[int, Any]:

@@ -302,13 +302,15 @@ def test_the_checkpoint_size_bounds_the_batches_of_a_function(make: Maker, calls
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"num_frags": 0}, {"concurrency": -1}, {"read_version": 999}, {"where": "nowhere = 1"}], ids=str
+    "options",
+    [{"num_frags": 0}, {"concurrency": -1}, {"read_version": 999}, {"where": "nowhere = 1"}],
+    ids=str,
 )
-def test_senseless_knobs_are_refused(make: Maker, calls: CallLog, knobs: dict[str, Any]) -> None:
+def test_senseless_options_are_refused(make: Maker, calls: CallLog, options: dict[str, Any]) -> None:
     table = make.numbered(3)
     table.add_column("size", measured(calls))
     with pytest.raises(tidemill.TidemillRequestError) as refused:
-        table.backfill("size", **knobs)
+        table.backfill("size", **options)
     assert refused.value.status == 400
 
 

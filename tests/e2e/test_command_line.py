@@ -229,10 +229,10 @@ def test_a_view_is_verified(command: Command, docs: tidemill.Table, make: Maker)
     assert "Expected" in done.stdout
 
 
-def test_a_refresh_takes_its_knobs(command: Command, docs: tidemill.Table, make: Maker) -> None:
+def test_a_refresh_takes_its_options(command: Command, docs: tidemill.Table, make: Maker) -> None:
     view = make.view(docs.select("id", size=size))
-    knobs = ["--policy", "full", "--source-task-size", "2", "--on-error", "skip", "--concurrency", "1"]
-    assert as_json(command("refresh", view.name, *knobs, "--json"))["result"]["mode"] == "full"
+    options = ["--policy", "full", "--source-task-size", "2", "--on-error", "skip", "--concurrency", "1"]
+    assert as_json(command("refresh", view.name, *options, "--json"))["result"]["mode"] == "full"
     assert "nothing to do" in printed(command("explain", "refresh", view.name, "--policy", "auto"))
 
 

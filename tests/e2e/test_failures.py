@@ -61,9 +61,9 @@ def too_short(id: pa.Array) -> pa.Array:
     return id.slice(1)
 
 
-def failure_of(table: tidemill.Table, column: str, **knobs: Any) -> tidemill.JobFailed:
+def failure_of(table: tidemill.Table, column: str, **options: Any) -> tidemill.JobFailed:
     with pytest.raises(tidemill.JobFailed) as failed:
-        filled(table, column, **knobs)
+        filled(table, column, **options)
     return failed.value
 
 

@@ -276,7 +276,7 @@ PLANNED: Final = ("rows", "rows_reused", "tasks", "fragments", "commits", "read_
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [
         {},
         {"where": "id % 3 = 0"},
@@ -287,12 +287,12 @@ PLANNED: Final = ("rows", "rows_reused", "tasks", "fragments", "commits", "read_
     ],
     ids=str,
 )
-def test_the_job_does_what_explain_said(docs: tidemill.Table, knobs: dict[str, Any]) -> None:
+def test_the_job_does_what_explain_said(docs: tidemill.Table, options: dict[str, Any]) -> None:
     filled(docs, "size", where="id < 100")
     docs.add(numbered(600, 10))
     docs.to_lance().update({"text": "'changed'"}, where="id = 50")
-    said = docs.explain("size", **knobs)
-    job = filled(docs, "size", **knobs)
+    said = docs.explain("size", **options)
+    job = filled(docs, "size", **options)
     assert {name: getattr(said, name) for name in PLANNED} == {name: planned(job)[name] for name in PLANNED}
     assert (job.progress.computed, job.progress.commits) == (said.rows, said.commits)
 

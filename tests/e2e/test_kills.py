@@ -29,14 +29,14 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks a
 ROWS: Final = 6000
 FRAGMENTS: Final = 4
 STEP: Final = 100
-KNOBS: Final[dict[str, Any]] = {
+OPTIONS: Final[dict[str, Any]] = {
     "batch_checkpoint_flush_interval_seconds": 0.5,
     "checkpoint_size": STEP,
     "max_checkpoint_size": STEP,
 }
 # A flush interval of rows that take a millisecond, the batch that was not finished, and as much again.
 LOSS_PER_TASK: Final = 2 * (500 + STEP)
-# With default knobs: half a second since the last checkpoint, and a batch of a quarter.
+# With default options: half a second since the last checkpoint, and a batch of a quarter.
 DEFAULT_LOSS_PER_TASK: Final = 750
 TAKE_OVER_SECONDS: Final = 120.0
 TASKS: Final = 2
@@ -165,7 +165,7 @@ def docs(make: Maker, calls: CallLog, brake: Brake) -> tidemill.Table:
 
 def half_done(docs: tidemill.Table, calls: CallLog) -> tidemill.Job:
     """A job that has computed much and published nothing, with more than one checkpoint written."""
-    job = docs.backfill("twice", **KNOBS)
+    job = docs.backfill("twice", **OPTIONS)
     eventually(lambda: calls.count() > ROWS // 2, "half of the rows are computed", TAKE_OVER_SECONDS)
     assert docs.count_rows("twice IS NOT NULL") == 0
     return job
@@ -322,7 +322,7 @@ def test_killed_task_processes_cost_no_more_than_their_last_checkpoint(
 def test_twenty_thousand_rows_killed_at_forty_percent_are_hardly_computed_again(
     victim: Victim, make: Maker, calls: CallLog, brake: Brake
 ) -> None:
-    """With default knobs, and with every process of the machine killed at once."""
+    """With default options, and with every process of the machine killed at once."""
 
     @tidemill.udf
     def twice(id: int) -> int:

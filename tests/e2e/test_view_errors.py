@@ -76,11 +76,11 @@ class Failing(NamedTuple):
         for number in ids:
             self.source.to_lance().update({"text": f"'{text}'"}, where=f"id = {number}")
 
-    def failure(self, **knobs: Any) -> tidemill.JobFailed:
+    def failure(self, **options: Any) -> tidemill.JobFailed:
         """How a refresh fails, which leaves the view as it was."""
         before = self.view.version
         with pytest.raises(tidemill.JobFailed) as failed:
-            refreshed(self.view, **knobs)
+            refreshed(self.view, **options)
         assert self.view.version == before
         return failed.value
 

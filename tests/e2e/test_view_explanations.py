@@ -33,10 +33,10 @@ JOIN: Final = Kind(
 )
 
 
-def explained(view: tidemill.View, **knobs: Any) -> RefreshExplanation:
+def explained(view: tidemill.View, **options: Any) -> RefreshExplanation:
     """What explain says, if the job that follows says and does the same."""
-    said: RefreshExplanation = view.explain(**knobs)
-    job = refreshed(view, **knobs)
+    said: RefreshExplanation = view.explain(**options)
+    job = refreshed(view, **options)
     assert job.result is not None
     plan = planned(job)
     for figure in FIGURES:

@@ -150,9 +150,9 @@ def texts_of(source: tidemill.Table) -> list[Row]:
     return rows
 
 
-def result_of(view: tidemill.View, **knobs: Any) -> dict[str, Any]:
+def result_of(view: tidemill.View, **options: Any) -> dict[str, Any]:
     """What a refresh says in the end."""
-    result = refreshed(view, **knobs).result
+    result = refreshed(view, **options).result
     assert result is not None
     return result
 

@@ -1,4 +1,4 @@
-"""Backfills over a socket: knobs, previews, skipped rows, how fresh columns are, and jobs as streams."""
+"""Backfills over a socket: options, previews, skipped rows, how fresh columns are, and jobs as streams."""
 
 from __future__ import annotations
 

@@ -259,9 +259,9 @@ def test_a_view_goes_to_the_version_of_its_source_that_is_asked_for(
 
 
 @pytest.mark.operation("RefreshMaterializedView", client="http")
-def test_the_knobs_of_a_refresh_are_taken(chunked: TableOnWire) -> None:
-    knobs = {"concurrency": 1, "intra_applier_concurrency": 2, "source_task_size": 1}
-    assert len(words_after(chunked, max_rows_per_fragment=2, **knobs)) == 6
+def test_the_options_of_a_refresh_are_taken(chunked: TableOnWire) -> None:
+    options = {"concurrency": 1, "intra_applier_concurrency": 2, "source_task_size": 1}
+    assert len(words_after(chunked, max_rows_per_fragment=2, **options)) == 6
     assert max(fragment.count_rows() for fragment in opened(chunked).get_fragments()) <= 2
 
 

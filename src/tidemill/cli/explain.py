@@ -34,7 +34,7 @@ def explain_backfill(
 ) -> None:
     """What filling a computed column would do now."""
     with target.open() as lake:
-        _show(lake.table(table).explain(column, **options.knobs()), as_json=as_json)
+        _show(lake.table(table).explain(column, **options), as_json=as_json)
 
 
 @explain_app.command("refresh")
@@ -44,7 +44,7 @@ def explain_refresh(
 ) -> None:
     """What refreshing a view would do now."""
     with target.open() as lake:
-        _show(lake.view(view).explain(**options.knobs()), as_json=as_json)
+        _show(lake.view(view).explain(**options), as_json=as_json)
 
 
 def _show(explanation: Explanation | RefreshExplanation, *, as_json: bool) -> None:

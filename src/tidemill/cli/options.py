@@ -1,167 +1,98 @@
-"""Options that several commands have, as groups that a command takes as one value."""
+"""Options of commands: groups that a command takes as one value, and those that job requests declare."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import typer
 
-from tidemill.jobs.model.derived import RefreshPolicy
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
+from tidemill.jobs.model.options import Option, options_of
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
 ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="A computed column.")]
 ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="For instance library.passages.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-FullOption = Annotated[bool, typer.Option("--full", help="Compute every row again.")]
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the job and return.")]
-WhereOption = Annotated[str | None, typer.Option("--where", help="SQL condition: exactly these rows.")]
 BranchOption = Annotated[str | None, typer.Option("--branch", help="Branch of the table; main by default.")]
-ClusterOption = Annotated[str | None, typer.Option("--cluster", help="Where to run: a configured cluster.")]
-ManifestOption = Annotated[
-    str | None, typer.Option("--manifest", help="Name of a stored manifest, or one as JSON.")
-]
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", min=1, help="Tasks at a time.")]
-OnlyOption = Annotated[
-    RowSelection | None, typer.Option("--only", help="Only rows that are this; goes without --where.")
-]
-RetryFailedOption = Annotated[bool, typer.Option("--retry-failed", help="The same as --only failed.")]
-VersionOption = Annotated[
-    int | None, typer.Option("--read-version", min=1, help="Version of the table; the latest by default.")
-]
-FragmentsOption = Annotated[
-    int | None, typer.Option("--num-frags", min=1, help="Stop after so many fragments.")
-]
-TaskSizeOption = Annotated[int | None, typer.Option("--task-size", min=1, help="Rows of a task.")]
-CallsOption = Annotated[
-    int | None, typer.Option("--intra-applier-concurrency", min=1, help="Calls at a time in each task.")
-]
-CommitOption = Annotated[
-    int | None, typer.Option("--commit-granularity", min=1, help="Publish after so many fragments.")
-]
-SizeOption = Annotated[
-    int | None, typer.Option("--checkpoint-size", min=1, help="Rows of the first batch of a task.")
-]
-LeastSizeOption = Annotated[
-    int | None, typer.Option("--min-checkpoint-size", min=1, help="Smallest batch it is adapted to.")
-]
-MostSizeOption = Annotated[
-    int | None, typer.Option("--max-checkpoint-size", min=1, help="Largest batch it is adapted to.")
-]
-FlushOption = Annotated[
-    float | None,
-    typer.Option("--flush-interval", min=0, help="Seconds after which results are put in safety."),
-]
-SourceVersionOption = Annotated[
-    int | None, typer.Option("--src-version", min=1, help="Version of the source; the latest by default.")
-]
-OutputLimitOption = Annotated[
-    int | None, typer.Option("--output-limit", min=0, help="Show at most so many rows of a chunker.")
-]
-SourceTaskOption = Annotated[
-    int | None, typer.Option("--source-task-size", min=1, help="Rows of the source per task.")
-]
-FragmentRowsOption = Annotated[
-    int | None, typer.Option("--max-rows-per-fragment", min=1, help="Rows of the files it writes.")
-]
-RefreshPolicyOption = Annotated[
-    RefreshPolicy | None,
-    typer.Option("--policy", help="Compute what changed, or everything; the view's own by default."),
-]
+
+# What was given of the options of a request, by the names that the SDK has for them; failing rows apart.
+BackfillOptions: TypeAlias = Annotated[dict[str, Any], BackfillRequest]
+PreviewOptions: TypeAlias = Annotated[dict[str, Any], PreviewRequest]
+RefreshOptions: TypeAlias = Annotated[dict[str, Any], RefreshRequest]
+VerifyOptions: TypeAlias = Annotated[dict[str, Any], VerifyRequest]
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillOptions:
-    """The knobs of a backfill, apart from what to do about failing rows."""
-
-    where: WhereOption = None
-    only: OnlyOption = None
-    retry_failed: RetryFailedOption = False
-    branch: BranchOption = None
-    read_version: VersionOption = None
-    num_frags: FragmentsOption = None
-    cluster: ClusterOption = None
-    manifest: ManifestOption = None
-    concurrency: ConcurrencyOption = None
-    intra_applier_concurrency: CallsOption = None
-    task_size: TaskSizeOption = None
-    commit_granularity: CommitOption = None
-    checkpoint_size: SizeOption = None
-    min_checkpoint_size: LeastSizeOption = None
-    max_checkpoint_size: MostSizeOption = None
-    batch_checkpoint_flush_interval_seconds: FlushOption = None
-
-    def knobs(self) -> dict[str, Any]:
-        only = self.only.value if self.only else None
-        return {**asdict(self), "only": only, "retry_failed": self.retry_failed or None}
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshOptions:
-    """The knobs of a refresh, apart from what to do about failing rows."""
-
-    full: FullOption = False
-    policy: RefreshPolicyOption = None
-    src_version: SourceVersionOption = None
-    output_limit: OutputLimitOption = None
-    cluster: ClusterOption = None
-    manifest: ManifestOption = None
-    concurrency: ConcurrencyOption = None
-    intra_applier_concurrency: CallsOption = None
-    source_task_size: SourceTaskOption = None
-    max_rows_per_fragment: FragmentRowsOption = None
-
-    def knobs(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewOptions:
-    """The knobs of a preview."""
-
-    where: WhereOption = None
-    branch: BranchOption = None
-    cluster: ClusterOption = None
-    manifest: ManifestOption = None
-
-    def knobs(self) -> dict[str, Any]:
-        return asdict(self)
+def declared_option(kind: type, name: str, metavar: str | None = None) -> Any:
+    """The option of a command that a dataclass declares under this name."""
+    [found] = [option for option in options_of(kind) if option.name == name]
+    return _typer_option(found, metavar)
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with each parameter that is a group of options replaced by its options."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
+    signature = inspect.signature(command, eval_str=True)
+    groups = {parameter.name: list(_group(parameter)) for parameter in signature.parameters.values()}
+    makers = {name: _maker(parameter.annotation) for name, parameter in signature.parameters.items()}
 
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> None:
-        made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            for name, kind in groups.items()
-        }
-        command(*arguments, **made, **given)
+        for name, options in groups.items():
+            if options:
+                given[name] = makers[name](**{option.name: given.pop(option.name) for option in options})
+        command(*arguments, **given)
 
     parameters = [
-        option
-        for parameter in inspect.signature(command, eval_str=True).parameters.values()
-        for option in _options(parameter)
+        option for name, options in groups.items() for option in options or [signature.parameters[name]]
     ]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called
 
 
-def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    if not is_dataclass(parameter.annotation):
-        return [parameter]
-    hints = get_type_hints(parameter.annotation, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(parameter.annotation)
-    ]
+def _group(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """The options that a parameter stands for; none if it is no group."""
+    kind = parameter.annotation
+    if is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            yield _parameter(field.name, hints[field.name], field.default)
+    elif get_origin(kind) is Annotated and isinstance(request := get_args(kind)[1], type):
+        for option in options_of(request):
+            yield from _parameters(option)
+
+
+def _parameters(option: Option) -> Iterator[inspect.Parameter]:
+    """Required options are arguments, which commands name themselves; see `ErrorOptions` for failing rows."""
+    if option.is_required or option.kind is ErrorPolicy:
+        return
+    kind = option.kind if option.default is not None else option.kind | None
+    yield _parameter(option.name, Annotated[kind, _typer_option(option)], option.default)
+    if option.shorthand is not None:
+        flag = typer.Option(f"--{option.shorthand.name.replace('_', '-')}", help=option.shorthand.help)
+        yield _parameter(option.shorthand.name, Annotated[bool, flag], default=False)
+
+
+def _typer_option(option: Option, metavar: str | None = None) -> Any:
+    low, high = (option.minimum, option.maximum) if option.kind in (int, float) else (None, None)
+    repeated = " May be repeated." if get_origin(option.kind) is tuple else ""
+    return typer.Option(option.flag, min=low, max=high, metavar=metavar, help=option.help + repeated)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _maker(kind: Any) -> Callable[..., Any]:
+    return kind if is_dataclass(kind) else _arguments  # type: ignore[return-value]  # a class, not a value
+
+
+def _arguments(**given: Any) -> dict[str, Any]:
+    """Choices by their names, as the SDK takes them."""
+    return {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}

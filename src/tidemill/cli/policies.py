@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.options import declared_option
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.jobs import BackfillRequest
 from tidemill.sdk.policies import OnError, fail, retry, skip
 
 
@@ -17,38 +20,16 @@ class OnErrorChoice(StrEnum):
     SKIP = "skip"
 
 
-ChoiceOption = Annotated[
-    OnErrorChoice | None, typer.Option("--on-error", help="When the function fails on a row.")
-]
-AttemptsOption = Annotated[
-    int | None, typer.Option("--attempts", min=1, help="How often a row is tried in all.")
-]
-BackoffOption = Annotated[
-    float | None, typer.Option("--backoff", min=0, help="Seconds before the second attempt.")
-]
-RetryOnOption = Annotated[
-    list[str] | None,
-    typer.Option("--retry-on", metavar="EXCEPTION", help="Try again after this one only; may be repeated."),
-]
-MaxSkippedOption = Annotated[
-    int | None, typer.Option("--max-skipped", min=0, help="Fail when more rows were skipped.")
-]
-FractionOption = Annotated[
-    float | None,
-    typer.Option("--max-skipped-fraction", min=0, max=1, help="The same, as a part of the rows."),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
     """What was said about failing rows."""
 
-    on_error: ChoiceOption = None
-    attempts: AttemptsOption = None
-    backoff: BackoffOption = None
-    retry_on: RetryOnOption = None
-    max_skipped: MaxSkippedOption = None
-    max_skipped_fraction: FractionOption = None
+    on_error: Annotated[OnErrorChoice | None, declared_option(BackfillRequest, "on_error")] = None
+    attempts: Annotated[int | None, declared_option(ErrorPolicy, "attempts")] = None
+    backoff: Annotated[float | None, declared_option(ErrorPolicy, "backoff_seconds")] = None
+    retry_on: Annotated[list[str] | None, declared_option(ErrorPolicy, "retry_on", "EXCEPTION")] = None
+    max_skipped: Annotated[int | None, declared_option(ErrorPolicy, "max_skipped")] = None
+    max_skipped_fraction: Annotated[float | None, declared_option(ErrorPolicy, "max_skipped_fraction")] = None
 
     def policy(self) -> OnError | None:
         """None if nothing was said."""

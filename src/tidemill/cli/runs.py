@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from tidemill.cli.job_output import report
 from tidemill.cli.options import (
     BackfillOptions,
@@ -23,8 +19,6 @@ from tidemill.cli.policies import ErrorOptions
 from tidemill.cli.row_output import preview_json, print_preview
 from tidemill.cli.target import Target
 
-RowsOption = Annotated[int, typer.Option("--rows", min=1, help="At most so many.")]
-
 
 @with_groups
 def backfill(
@@ -40,7 +34,7 @@ def backfill(
     """Fill a computed column where it is missing or out of date."""
     policy = errors.policy()
     with target.open() as lake:
-        job = lake.table(table).backfill(column, **options.knobs(), on_error=policy)
+        job = lake.table(table).backfill(column, **options, on_error=policy)
         report(job, is_waiting=not no_wait, as_json=as_json)
 
 
@@ -57,7 +51,7 @@ def refresh(
     """Bring a materialized view up to date."""
     policy = errors.policy()
     with target.open() as lake:
-        job = lake.view(view).refresh(**options.knobs(), on_error=policy)
+        job = lake.view(view).refresh(**options, on_error=policy)
         report(job, is_waiting=not no_wait, as_json=as_json)
 
 
@@ -66,14 +60,13 @@ def preview(
     table: TableArgument,
     column: ColumnArgument,
     *,
-    rows: RowsOption = 10,
     options: PreviewOptions,
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
     """Compute a few rows of a column and show them; nothing is published."""
     with target.open() as lake:
-        found = lake.table(table).preview(column, rows, **options.knobs())
+        found = lake.table(table).preview(column, **options)
     if as_json:
         print_json(preview_json(found))
     else:

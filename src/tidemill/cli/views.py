@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.job_output import report
-from tidemill.cli.options import ClusterOption, JsonOption, NoWaitOption, ViewArgument, with_groups
+from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewArgument, with_groups
 from tidemill.cli.output import print_json, print_line
 from tidemill.cli.target import Target
 from tidemill.cli.view_output import print_verification
@@ -31,10 +31,6 @@ PolicyOption = Annotated[RefreshPolicy, typer.Option("--policy", help="Compute w
 NamespaceArgument = Annotated[
     str | None, typer.Argument(metavar="[NAMESPACE]", help="Those in this namespace; the root by default.")
 ]
-SampleOption = Annotated[
-    int | None, typer.Option("--rows", min=1, help="Check so many, at random; all by default.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed checks the same rows.")]
 
 
 @views_app.command("create")
@@ -100,15 +96,13 @@ def drop_view(view: ViewArgument, *, target: Target, as_json: JsonOption = False
 def verify(
     view: ViewArgument,
     *,
-    rows: SampleOption = None,
-    seed: SeedOption = 0,
-    cluster: ClusterOption = None,
+    options: VerifyOptions,
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute rows of a view anew and compare; exit code 1 if they differ."""
+    """Recompute rows of a view and compare; exit code 1 if they differ."""
     with target.open() as lake:
-        job = lake.view(view).verify(rows, seed=seed, cluster=cluster)
+        job = lake.view(view).verify(**options)
         found = job.wait(progress=not as_json and sys.stderr.isatty()).verification
     if found is None:
         raise typer.Exit(1)

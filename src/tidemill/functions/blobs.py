@@ -68,7 +68,7 @@ class Blob(io.RawIOBase):
         self._check_open()
         starts = {os.SEEK_SET: lambda: 0, os.SEEK_CUR: self.tell, os.SEEK_END: self.size}
         if whence not in starts:
-            raise ValueError(f"whence has to be 0, 1 or 2, not {whence}")
+            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
         position = starts[whence]() + offset
         if position < 0:
             raise ValueError(f"there is nothing before the start of a blob (position {position})")

@@ -124,7 +124,7 @@ def _tokens(text: str) -> Iterator[Token]:
 
 def _unreadable(text: str, position: int, group: str | None) -> str:
     if group == "comment" or text[position] == ";":
-        return "has to be one expression, without ';' and without comments"
+        return "must be one expression, without ';' and without comments"
     if text[position] in "'\"`":
         return f"is not a SQL expression (a quote is never closed: {text[position:]!r:.40})"
     return f"is not a SQL expression (cannot read {text[position:]!r:.40})"

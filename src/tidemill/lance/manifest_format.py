@@ -173,7 +173,7 @@ def _feature_problem(manifest: Manifest) -> str | None:
 def _path_problem(manifest: Manifest, may_use_base: Callable[[str], bool]) -> str | None:
     for path in (*manifest.data_paths, *manifest.other_paths):
         if not _is_inside(path):
-            return f"names the file {path!r:.120}; files have to be given relative to the table"
+            return f"names the file {path!r:.120}; files must be given relative to the table"
     for base in manifest.base_paths:
         if not may_use_base(base):
             return f"reads from {base!r:.120}, which this table may not access"

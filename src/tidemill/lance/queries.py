@@ -194,7 +194,7 @@ class _Scan:
         if self._query.offset:
             raise InvalidInput("offset", "is for one query vector; leave it out or send one query each")
         if self._query.limit == 0:
-            raise InvalidInput("k", "has to be at least 1 with several query vectors")
+            raise InvalidInput("k", "must be at least 1 with several query vectors")
 
 
 def _bounded(value: int | None, maximum: int) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
 from tidemill.sdk.bindings import Columns, column_entry, struct_outputs
 from tidemill.sdk.definitions import quoted
+from tidemill.sdk.environments import Manifest
 from tidemill.sdk.explain import Explanation, backfill_explanation
 from tidemill.sdk.handles import TableHandle
+from tidemill.sdk.inspection import Selection
 from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.knobs import backfill_body, preview_body
+from tidemill.sdk.options import request_body
+from tidemill.sdk.policies import OnError, PolicyName
 from tidemill.sdk.preview import Preview, read_preview
 
 
@@ -104,40 +107,54 @@ class ComputedColumns(TableHandle):
         alteration = {"path": quoted(name), "virtual_column": column}
         self._post("table", "alter_columns", {"alterations": [alteration]})
 
-    def backfill(self, column: str, *, idempotency_key: str | None = None, **knobs: Any) -> Job:
+    def backfill(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        only: Selection | None = None,
+        retry_failed: bool = False,
+        branch: str | None = None,
+        read_version: int | None = None,
+        num_frags: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        task_size: int | None = None,
+        checkpoint_size: int | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        batch_checkpoint_flush_interval_seconds: float | None = None,
+        commit_granularity: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
         """Starts a job that fills a computed column where it is missing or out of date.
-
-        Which rows, given as `**knobs`:
-
-        - `where`: an SQL condition; exactly these rows are computed, up to date or not.
-        - `only`: instead of all rows that are stale or missing, those that are `"stale"`, `"missing"` or
-          `"failed"`: skipped by an earlier job because the function failed; goes without `where`.
-        - `retry_failed`: with True, the same as `only="failed"`.
-        - `branch`: the branch of the table, by default `main`; each has values of its own.
-        - `read_version`: the version of the table whose rows and inputs are taken, by default the latest.
-        - `num_frags`: at most so many fragments; the rest stays for another job.
-
-        What to do about failing rows:
-
-        - `on_error`: `tidemill.fail()` (the default), `tidemill.retry(...)` or `tidemill.skip(...)`, or
-          `"fail"`, `"retry"` or `"skip"` for their defaults. Skipped rows are listed by `errors`.
-
-        Where and how:
-
-        - `cluster`: the name of one that the server's configuration has.
-        - `manifest`: packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
-        - `concurrency`: tasks at a time.
-        - `intra_applier_concurrency`: calls of the function at a time in each task.
-        - `task_size`: rows of a task.
-        - `checkpoint_size`: rows that a function on arrays gets at first; adapted between
-          `min_checkpoint_size` and `max_checkpoint_size` to how long they take.
-        - `batch_checkpoint_flush_interval_seconds`: how often a task puts its results in safety.
-        - `commit_granularity`: publish after so many fragments, instead of all at once.
 
         Args:
             column: A column declared with `add_column`, or one of those declared with `add_columns`.
+            where: An SQL condition; exactly these rows are computed, up to date or not.
+            only: Of the rows that need work, only those that are stale, missing or failed: skipped by an
+                earlier job because the function failed. Cannot be combined with `where`.
+            retry_failed: The same as `only="failed"`.
+            branch: The branch of the table, `main` by default; each has values of its own.
+            read_version: The version of the table to compute from; the latest by default.
+            num_frags: The maximum number of fragments; the rest is left to another job.
+            on_error: What to do when the function fails on a row: `tidemill.fail()` (the default),
+                `tidemill.retry(...)` or `tidemill.skip(...)`, or `"fail"`, `"retry"` or `"skip"` for their
+                defaults. Skipped rows are listed by `errors`.
+            cluster: The name of a cluster in the server's configuration.
+            manifest: Packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
+            concurrency: The maximum number of tasks at a time.
+            intra_applier_concurrency: Calls of the function at a time in each task.
+            task_size: Rows per task.
+            checkpoint_size: Rows in the first batch of a task; later ones adapt to how long it took.
+            min_checkpoint_size: The smallest batch that is adapted to.
+            max_checkpoint_size: The largest batch that is adapted to.
+            batch_checkpoint_flush_interval_seconds: How often a task checkpoints its results.
+            commit_granularity: Publish after this many fragments instead of all at once.
             idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: See above.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -150,17 +167,31 @@ class ComputedColumns(TableHandle):
         >>> docs.query(columns=["text", "words"]).to_pylist()
         [{'text': 'a tide', 'words': 2}, {'text': 'the mill', 'words': 2}]
         """
-        body = {"column": column, **backfill_body(knobs)}
-        path, params = self._client.object_path("table", self.levels, "backfill_column")
-        answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
-        return get_job(self._client, answer["job_id"])
+        return self._start_backfill(request_body(BackfillRequest, locals()), idempotency_key)
 
-    def retry_failed(self, column: str, **knobs: Any) -> Job:
-        """Starts a job that computes the rows again that were skipped because the function failed.
+    def retry_failed(
+        self,
+        column: str,
+        *,
+        branch: str | None = None,
+        read_version: int | None = None,
+        num_frags: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        task_size: int | None = None,
+        checkpoint_size: int | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        batch_checkpoint_flush_interval_seconds: float | None = None,
+        commit_granularity: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Starts a job that recomputes the rows that were skipped because the function failed.
 
-        Args:
-            column: A computed column.
-            **knobs: As for `backfill`, apart from `only`.
+        Takes the options of `backfill`, except those that choose rows.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -171,10 +202,32 @@ class ComputedColumns(TableHandle):
         >>> docs.retry_failed("inverse", on_error="skip").wait(timeout=120).progress.skipped
         1
         """
-        return self.backfill(column, only=RowSelection.FAILED.value, **knobs)
+        body = request_body(BackfillRequest, {**locals(), "only": "failed"})
+        return self._start_backfill(body, idempotency_key)
 
-    def explain(self, column: str, **knobs: Any) -> Explanation:
-        """What `backfill` with the same arguments would do now.
+    def explain(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        only: Selection | None = None,
+        retry_failed: bool = False,
+        branch: str | None = None,
+        read_version: int | None = None,
+        num_frags: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        task_size: int | None = None,
+        checkpoint_size: int | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        batch_checkpoint_flush_interval_seconds: float | None = None,
+        commit_granularity: int | None = None,
+    ) -> Explanation:
+        """Says what `backfill` with the same arguments would do now.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -184,18 +237,32 @@ class ComputedColumns(TableHandle):
         >>> docs.explain("words").rows
         2
         """
+        body = request_body(BackfillRequest, locals())
         path, params = self._management_path("explain")
-        answer = self._client.post(path, {"column": column, **backfill_body(knobs)}, params=params)
+        answer = self._client.post(path, body, params=params)
         return backfill_explanation(self.name, column, answer)
 
-    def preview(self, column: str, rows: int = 10, *, timeout: float | None = None, **knobs: Any) -> Preview:
+    def preview(
+        self,
+        column: str,
+        rows: int = 10,
+        *,
+        where: str | None = None,
+        branch: str | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        timeout: float | None = None,
+    ) -> Preview:
         """Computes a few rows where the backfill would, waits for them and shows them; publishes nothing.
 
         Args:
             column: A computed column.
-            rows: At most so many.
-            timeout: Give up waiting after so many seconds.
-            **knobs: `where`, `branch`, `cluster`, `manifest`, as for `backfill`.
+            rows: The maximum number of rows.
+            where: An SQL condition; exactly these rows are computed, up to date or not.
+            branch: The branch of the table; `main` by default.
+            cluster: The name of a cluster in the server's configuration.
+            manifest: Packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
+            timeout: Seconds after which to stop waiting.
 
         Raises:
             JobFailed: The function could not be run at all; rows on which it raises are in `.errors`.
@@ -208,7 +275,12 @@ class ComputedColumns(TableHandle):
         >>> docs.preview("words", rows=1, timeout=120).to_arrow().column("words").to_pylist()
         [2]
         """
+        body = request_body(PreviewRequest, locals())
         path, params = self._management_path("preview")
-        body = {"column": column, "rows": rows, **preview_body(knobs)}
         job = get_job(self._client, self._client.post(path, body, params=params)["job_id"])
         return read_preview(self.name, column, job.id, job.wait(timeout).result or {})
+
+    def _start_backfill(self, body: Mapping[str, Any], idempotency_key: str | None) -> Job:
+        path, params = self._client.object_path("table", self.levels, "backfill_column")
+        answer = self._client.post(path, dict(body), params=params, idempotency_key=idempotency_key)
+        return get_job(self._client, answer["job_id"])

@@ -62,4 +62,4 @@ def _embedded(root: Path, credential: str | None) -> Lake:
 def _check_credential(credential: str | None) -> None:
     client_id, _, secret = (credential or "").partition(":")
     if credential is not None and not (client_id and secret):
-        raise ValueError('credential has to be "<client id>:<secret>"')
+        raise ValueError('credential must be "<client id>:<secret>"')

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tidemill.sdk.definitions import SqlDefinition, ViewDefinition
 from tidemill.sdk.environments import Manifest
 from tidemill.sdk.http import ServerClient, pages
 from tidemill.sdk.jobs import get_job
-from tidemill.sdk.knobs import RENDERED, policy_request
 from tidemill.sdk.names import Name, levels_of, namespace_levels
-from tidemill.sdk.policies import OnError
+from tidemill.sdk.options import RENDERED, Policy, policy_request
+from tidemill.sdk.policies import OnError, PolicyName
 from tidemill.sdk.view import View
-
-Policy = Literal["auto", "incremental", "full"]
 
 
 class LakeViews:
@@ -49,7 +47,7 @@ class LakeViews:
         with_no_data: bool = True,
         auto_refresh: bool = False,
         policy: Policy = "auto",
-        on_error: OnError | str | None = None,
+        on_error: OnError | PolicyName | None = None,
         manifest: Manifest | str | None = None,
     ) -> View:
         """Declares a view.
@@ -130,7 +128,7 @@ def _defined(definition: ViewDefinition | str) -> ViewDefinition:
 
 
 def _with_function_options(
-    body: Mapping[str, Any], on_error: OnError | str | None, manifest: Manifest | str | None
+    body: Mapping[str, Any], on_error: OnError | PolicyName | None, manifest: Manifest | str | None
 ) -> dict[str, Any]:
     """The options are kept with the view's chunker or table function; a query has no place for them."""
     given = {"on_error": on_error, "manifest": manifest}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Literal
 
-from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
+from tidemill.jobs.model.failures import NAMED_POLICIES, ErrorAction, ErrorPolicy
 
 # What may be written instead of a policy.
-NAMED: Final = ("fail", "retry", "skip")
+PolicyName = Literal["fail", "retry", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +24,18 @@ class OnError:
 
     def __post_init__(self) -> None:
         if self.policy.attempts < 1:
-            raise ValueError(f"attempts has to be 1 or more, not {self.policy.attempts}")
+            raise ValueError(f"attempts must be 1 or more, not {self.policy.attempts}")
         if self.policy.backoff_seconds < 0:
-            raise ValueError(f"backoff has to be 0 or more seconds, not {self.policy.backoff_seconds:g}")
+            raise ValueError(f"backoff must be 0 or more seconds, not {self.policy.backoff_seconds:g}")
         if self.policy.max_skipped is not None and self.policy.max_skipped < 0:
-            raise ValueError(f"limit has to be 0 or more rows, not {self.policy.max_skipped}")
+            raise ValueError(f"limit must be 0 or more rows, not {self.policy.max_skipped}")
         fraction = self.policy.max_skipped_fraction
         if fraction is not None and not 0 <= fraction <= 1:
-            raise ValueError(f"fraction has to be between 0 and 1, not {fraction:g}")
+            raise ValueError(f"fraction must be between 0 and 1, not {fraction:g}")
 
     def request(self) -> dict[str, Any]:
         """The form it has in a request."""
-        body = {
-            "action": self.policy.action.value,
-            "attempts": self.policy.attempts,
-            "backoff_seconds": self.policy.backoff_seconds,
-            "retry_on": list(self.policy.retry_on),
-            "max_skipped": self.policy.max_skipped,
-            "max_skipped_fraction": self.policy.max_skipped_fraction,
-        }
-        return {key: value for key, value in body.items() if value is not None}
+        return self.policy.to_json()
 
 
 def fail() -> OnError:
@@ -99,11 +91,11 @@ def on_error_request(given: Any) -> str | dict[str, Any]:
     """A policy or its name in the form it has in a request."""
     if isinstance(given, OnError):
         return given.request()
-    if isinstance(given, str) and given in NAMED:
+    if isinstance(given, str) and given in NAMED_POLICIES:
         return given
     raise TypeError(
         f"on_error= is tidemill.fail(), tidemill.retry(...), tidemill.skip(...) or one of "
-        f"{', '.join(map(repr, NAMED))}, not {given!r:.80}"
+        f"{', '.join(map(repr, NAMED_POLICIES))}, not {given!r:.80}"
     )
 
 

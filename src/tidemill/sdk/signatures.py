@@ -264,7 +264,7 @@ def _value_type(said: Declaration, hints: Mapping[str, Any], kind: FunctionKind)
         return said.output
     if said.output is not None:
         raise TypeError(
-            f"{said.name}: output= has to be an Arrow type such as pa.float32(), not {said.output!r}"
+            f"{said.name}: output= must be an Arrow type such as pa.float32(), not {said.output!r}"
         )
     if kind is not FunctionKind.SCALAR:
         raise TypeError(
@@ -284,7 +284,7 @@ def _rows(said: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
     if isinstance(said.output, pa.Schema) and len(said.output) > 0:
         return said.output
     if said.output is not None:
-        raise TypeError(f"{said.name}: output= has to be a pa.schema with the columns it yields")
+        raise TypeError(f"{said.name}: output= must be a pa.schema with the columns it yields")
     if "return" not in hints:
         raise TypeError(f"{said.name} has no return hint; write {CHUNKER_EXAMPLE}")
     try:

@@ -8,13 +8,16 @@ from typing import Any, Final, overload
 import pyarrow as pa
 
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
+from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
+from tidemill.sdk.environments import Manifest
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
 from tidemill.sdk.freshness import ViewStatus, view_status
 from tidemill.sdk.http import ServerClient
 from tidemill.sdk.inspection import job_id_of
 from tidemill.sdk.jobs import Job, get_job
-from tidemill.sdk.knobs import refresh_body
 from tidemill.sdk.names import url_id
+from tidemill.sdk.options import Policy, request_body
+from tidemill.sdk.policies import OnError, PolicyName
 from tidemill.sdk.status import RowErrorInfo
 from tidemill.sdk.table import Table
 
@@ -37,34 +40,40 @@ class View(Table):
         super().__init__(client, levels)
         self.first_refresh = first_refresh
 
-    def refresh(self, *, full: bool = False, idempotency_key: str | None = None, **knobs: Any) -> Job:
+    def refresh(
+        self,
+        *,
+        full: bool = False,
+        policy: Policy | None = None,
+        src_version: int | None = None,
+        output_limit: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        source_task_size: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
         """Starts a job that makes the view equal to its definition over the sources as they are now.
 
-        What, given as `**knobs`:
-
-        - `policy`: for this refresh, instead of the view's own: `"auto"`, `"incremental"` (which fails rather
-          than compute everything) or `"full"`.
-        - `src_version`: the version of the source to take, by default the latest; may be an older one.
-        - `output_limit`: for a chunker, at most so many rows are shown.
-
-        What to do about failing rows:
-
-        - `on_error`: `tidemill.fail()`, `tidemill.retry(...)` or `tidemill.skip(...)`, or their names; by
-          default what the view says. Skipped rows are listed by `errors`.
-
-        Where and how:
-
-        - `cluster`: the name of one that the server's configuration has.
-        - `manifest`: packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
-        - `concurrency`: tasks at a time.
-        - `intra_applier_concurrency`: calls of the function at a time in each task.
-        - `source_task_size`: rows of the source per task.
-        - `max_rows_per_fragment`: rows of the files it writes.
-
         Args:
-            full: Compute every row again instead of only what changed; the same as `policy="full"`.
+            full: Recompute every row instead of only what changed; the same as `policy="full"`.
+            policy: For this refresh, instead of the view's own: `"auto"`, `"incremental"` (which fails rather
+                than recompute everything) or `"full"`.
+            src_version: The version of the source to read, which may be an older one; the latest by default.
+            output_limit: For a chunker, the maximum number of rows in the view.
+            on_error: What to do when a function fails on a row: `tidemill.fail()`, `tidemill.retry(...)` or
+                `tidemill.skip(...)`, or their names; by default what the view says. Skipped rows are listed
+                by `errors`.
+            cluster: The name of a cluster in the server's configuration.
+            manifest: Packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
+            concurrency: The maximum number of tasks at a time.
+            intra_applier_concurrency: Calls of the function at a time in each task.
+            source_task_size: Source rows per task.
+            max_rows_per_fragment: The maximum number of rows in a fragment of the view.
             idempotency_key: The same key gives the same job instead of a second one.
-            **knobs: As above; None means the default.
 
         >>> recent = lake.create_materialized_view("examples.recent", docs.where("id > 1"))
         >>> recent.refresh().wait(timeout=120).progress.written
@@ -72,19 +81,36 @@ class View(Table):
         >>> recent.refresh().wait(timeout=120).progress.commits
         0
         """
+        body = request_body(RefreshRequest, locals())
         path, params = self._client.object_path("materialized_view", self.levels, "refresh")
-        body = refresh_body({**knobs, "full": full or None})
         answer = self._client.post(path, body, params=params, idempotency_key=idempotency_key)
         return get_job(self._client, answer["job_id"])
 
     @overload
-    def explain(self, column: str, **knobs: Any) -> Explanation: ...
+    def explain(self, column: str, **options: Any) -> Explanation: ...
     @overload
-    def explain(self, column: None = None, *, full: bool = False, **knobs: Any) -> RefreshExplanation: ...
     def explain(
-        self, column: str | None = None, *, full: bool = False, **knobs: Any
-    ) -> Explanation | RefreshExplanation:
-        """What `refresh` with the same arguments would do now; with a column, what its backfill would do.
+        self,
+        column: None = None,
+        *,
+        full: bool = False,
+        policy: Policy | None = None,
+        src_version: int | None = None,
+        output_limit: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        source_task_size: int | None = None,
+        max_rows_per_fragment: int | None = None,
+    ) -> RefreshExplanation: ...
+    def explain(self, column: str | None = None, **options: Any) -> Explanation | RefreshExplanation:
+        """Says what `refresh` with the same arguments would do now; with a column, what its backfill would.
+
+        Args:
+            column: A column that was added with `add_column`.
+            **options: Those of `refresh`; with a column, those of `backfill`.
 
         >>> first = lake.create_materialized_view("examples.first", docs.where("id = 1"))
         >>> first.explain().is_noop
@@ -93,29 +119,26 @@ class View(Table):
         ['examples.docs']
         """
         if column is not None:
-            return super().explain(column, **knobs)
-        path, params = self._view_path("explain")
-        body = refresh_body({**knobs, "full": full or None})
-        return refresh_explanation(self.name, self._client.post(path, body, params=params))
+            return super().explain(column, **options)
+        return self._explain_refresh(**options)
 
     def verify(self, rows: int | None = None, *, seed: int = 0, cluster: str | None = None) -> Job:
-        """Starts a job that computes rows anew and compares them with those the view holds.
+        """Starts a job that recomputes rows and compares them with those the view holds.
 
         It changes nothing. What it found is `job.verification` once the job has ended.
 
         Args:
-            rows: Take so many rows of the source, or keys, at random; by default all of them.
-            seed: The same seed takes the same rows.
-            cluster: The name of one that the server's configuration has.
+            rows: The number of source rows, or keys, to check at random; all of them by default.
+            seed: The same seed checks the same rows.
+            cluster: The name of a cluster in the server's configuration.
 
         >>> texts = lake.create_materialized_view("examples.texts", docs.select("text"))
         >>> job = texts.refresh().wait(timeout=120)
         >>> texts.verify().wait(timeout=120).verification.is_same
         True
         """
+        body = request_body(VerifyRequest, locals())
         path, params = self._view_path("verify")
-        asked = {"rows": rows, "seed": seed, "cluster": cluster}
-        body = {name: value for name, value in asked.items() if value is not None}
         return get_job(self._client, self._client.post(path, body, params=params)["job_id"])
 
     def status(self) -> ViewStatus:
@@ -161,6 +184,25 @@ class View(Table):
         schema = super().projected_schema(columns)
         hidden = HIDDEN if columns is None else ()
         return pa.schema([field for field in schema if field.name not in hidden])
+
+    def _explain_refresh(
+        self,
+        *,
+        full: bool = False,
+        policy: Policy | None = None,
+        src_version: int | None = None,
+        output_limit: int | None = None,
+        on_error: OnError | PolicyName | None = None,
+        cluster: str | None = None,
+        manifest: Manifest | str | None = None,
+        concurrency: int | None = None,
+        intra_applier_concurrency: int | None = None,
+        source_task_size: int | None = None,
+        max_rows_per_fragment: int | None = None,
+    ) -> RefreshExplanation:
+        body = request_body(RefreshRequest, locals())
+        path, params = self._view_path("explain")
+        return refresh_explanation(self.name, self._client.post(path, body, params=params))
 
     def _view_path(self, action: str) -> tuple[str, dict[str, str]]:
         """The path of an action of the management API on the view, and its query."""

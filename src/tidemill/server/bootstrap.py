@@ -120,6 +120,7 @@ def build_jobs(adapters: Adapters, wake_worker: Callable[[], None]) -> JobOperat
         adapters.assessor,
         adapters.view_assessor,
         adapters.clusters,
+        EnvironmentOperations(adapters.store, adapters.authorizer),
         wake_worker,
     )
 
@@ -130,6 +131,7 @@ def build_operations(
     """`wake_worker` is called after a job has been submitted."""
     store, authorizer = adapters.store, adapters.authorizer
     jobs = build_jobs(adapters, wake_worker)
+    environments = EnvironmentOperations(store, authorizer)
     refs = LanceTableRefs(adapters.versions)
     references = RefOperations(store, authorizer, adapters.versions, refs)
     snapshots = LanceTableSnapshots(adapters.versions, adapters.data)
@@ -176,12 +178,18 @@ def build_operations(
         secrets=SecretOperations(store, authorizer, adapters.cipher),
         stored_queries=StoredQueryOperations(store, authorizer, adapters.files),
         explain=Explainer(
-            store, authorizer, adapters.versions, adapters.assessor, adapters.view_assessor, adapters.clusters
+            store,
+            authorizer,
+            adapters.versions,
+            adapters.assessor,
+            adapters.view_assessor,
+            adapters.clusters,
+            environments,
         ),
         provenance=ColumnProvenance(store, authorizer, adapters.versions, adapters.assessor),
         lineage=Lineage(store, authorizer, adapters.versions, adapters.sources),
         view_status=ViewStatusOperations(store, authorizer, adapters.versions, adapters.view_assessor),
-        environments=EnvironmentOperations(store, authorizer),
+        environments=environments,
         iceberg_tables=iceberg.tables,
         iceberg_commits=iceberg.commits,
         iceberg_views=iceberg.views,

@@ -149,7 +149,7 @@ def _deleted_keys(body: str | None) -> Sequence[str]:
     fields = [[_tag(field) for field in entry] for entry in objects]
     known = {"Object", "Quiet"}
     if _tag(root) != "Delete" or any(_tag(child) not in known for child in root) or not objects:
-        raise InvalidInput("body", "has to be a Delete with objects")
+        raise InvalidInput("body", "must be a Delete with objects")
     if any(names != ["Key"] for names in fields):
         raise InvalidInput("body", "has to name each object by its key alone")
     return [entry[0].text or "" for entry in objects]

@@ -116,5 +116,5 @@ def _payload_hash(request: SignRequest) -> str:
     if not hashes:
         return UNSIGNED
     if len(hashes) != 1 or not PAYLOAD_HASH.fullmatch(hashes[0]):
-        raise InvalidInput(f"headers.{HASH_HEADER}", f"has to be the hash of the body or {UNSIGNED}")
+        raise InvalidInput(f"headers.{HASH_HEADER}", f"must be the hash of the body or {UNSIGNED}")
     return hashes[0]

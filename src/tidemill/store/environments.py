@@ -47,9 +47,5 @@ class SqlEnvironmentRepository:
         return bool(changed.rowcount)
 
 
-def environment_of(stored: Mapping[str, Any]) -> Environment:
-    return Environment(tuple(stored["packages"]), stored["variables"])
-
-
 def _environment(row: Row[Any]) -> Environment:
     return Environment(tuple(row.packages), row.variables)

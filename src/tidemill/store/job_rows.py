@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
 
 from sqlalchemy import Row
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     Failure,
@@ -20,15 +19,11 @@ from tidemill.jobs.model.jobs import (
     PreviewRequest,
     Progress,
     RefreshRequest,
-    RowSelection,
     VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
 from tidemill.store.column_types import DatabaseTime
-from tidemill.store.environments import environment_of
-from tidemill.store.policies import error_policy_of
-
-ValueT = TypeVar("ValueT", bound=JobRequest | Progress | Failure)
+from tidemill.store.values import value_of
 
 REQUESTS: Final[Mapping[JobKind, type[JobRequest]]] = {
     JobKind.BACKFILL: BackfillRequest,
@@ -88,7 +83,7 @@ def job_of(row: Row[Any]) -> Job:
         table_id=row.table_id,
         table=TableIdent(NamespacePath(tuple(namespace)), name),
         subject_id=row.subject_id,
-        request=_request(REQUESTS[kind], row.request),
+        request=value_of(REQUESTS[kind], row.request),
         state=JobState(row.state),
         submitted_by=row.submitted_by,
         created_at=row.created_at,
@@ -103,27 +98,7 @@ def job_of(row: Row[Any]) -> Job:
         started_at=row.started_at,
         finished_at=row.finished_at,
         updated_at=row.updated_at,
-        progress=_value(Progress, row.progress),
+        progress=value_of(Progress, row.progress),
         result=row.result,
-        failure=None if row.failure is None else _value(Failure, row.failure),
+        failure=None if row.failure is None else value_of(Failure, row.failure),
     )
-
-
-def _request(kind: type[JobRequest], stored: Mapping[str, Any]) -> JobRequest:
-    nested = {name: read(stored[name]) for name, read in NESTED.items() if stored.get(name) is not None}
-    return _value(kind, {**stored, **nested})
-
-
-def _value(kind: type[ValueT], stored: Mapping[str, Any]) -> ValueT:
-    # A newer server may have written fields that this code does not know yet.
-    known = {field.name for field in fields(kind)}
-    return kind(**{name: value for name, value in stored.items() if name in known})
-
-
-NESTED: Final[Mapping[str, Callable[[Any], object]]] = {
-    "only": RowSelection,
-    "environment": environment_of,
-    "on_error": error_policy_of,
-    "policy": RefreshPolicy,
-}
-"""Fields of requests that JSON alone does not bring back as they were."""

@@ -65,7 +65,7 @@ class SqlVersionRepository:
 
     def add(self, version: TableVersion) -> None:
         if version.version > MAX_BIGINT:
-            raise InvalidInput("version", f"has to be at most {MAX_BIGINT}")
+            raise InvalidInput("version", f"must be at most {MAX_BIGINT}")
         row = {
             "table_id": version.table_id,
             "branch": version.branch,

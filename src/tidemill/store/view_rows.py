@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Row
 
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT
+from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.model.derived import (
     MaterializedView,
     RefreshPolicy,
@@ -18,8 +18,8 @@ from tidemill.jobs.model.derived import (
     ViewKind,
     ViewSource,
 )
-from tidemill.store.environments import environment_of
-from tidemill.store.policies import error_policy_of
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.store.values import value_of
 
 
 def view_values(view: MaterializedView) -> dict[str, Any]:
@@ -88,7 +88,6 @@ def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
         partition_index=row.partition_index,
         statement=row.statement,
         policy=RefreshPolicy(row.policy),
-        on_error=error_policy_of(row.on_error),
-        # Views older than this column have an empty object.
-        environment=environment_of(row.environment) if row.environment else OWN_ENVIRONMENT,
+        on_error=value_of(ErrorPolicy, row.on_error),
+        environment=value_of(Environment, row.environment),
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 TEXTS: Final = ["a b", "c", "d e f"]
 STABLE: Final = {"new_table_enable_stable_row_ids": "true"}
-KNOBS: Final = {
+OPTIONS: Final = {
     "concurrency": 2,
     "intra_applier_concurrency": 2,
     "max_rows_per_fragment": 2,

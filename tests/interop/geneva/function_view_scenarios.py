@@ -15,7 +15,7 @@ import geneva  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from tests.interop.geneva.client import (  # noqa: E402
-    KNOBS,
+    OPTIONS,
     STABLE,
     Calls,
     Scenarios,
@@ -180,14 +180,14 @@ class FunctionViewScenarios(Scenarios):
         calls.take()
         self.unchanged(view, calls)
 
-    def scenario_chunker_view_and_knobs(self) -> None:
+    def scenario_chunker_view_and_options(self) -> None:
         view = self.function_view(self.table().search(None).select(["id", "text"]), splitter(Calls()))
-        check(self.refreshed(view, **KNOBS), WORDS, "id", "word", "position")
+        check(self.refreshed(view, **OPTIONS), WORDS, "id", "word", "position")
         assert len(view.to_lance().get_fragments()) > 2
 
-    def scenario_table_function_view_and_knobs(self) -> None:
+    def scenario_table_function_view_and_options(self) -> None:
         view = self.function_view(self.table().search(None), summary(Calls()))
-        check(self.refreshed(view, **KNOBS), [("1,2,3", 6)], "ids", "letters")
+        check(self.refreshed(view, **OPTIONS), [("1,2,3", 6)], "ids", "letters")
 
     def scenario_table_function_view_filled_when_created(self) -> None:
         view = self.function_view(self.table().search(None), summary(Calls()), with_no_data=False)

@@ -14,7 +14,7 @@ import geneva  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from tests.interop.geneva.client import (  # noqa: E402
-    KNOBS,
+    OPTIONS,
     Calls,
     Scenarios,
     check,
@@ -167,10 +167,10 @@ class QueryViewScenarios(Scenarios):
         check(self.refreshed(view), [(1, 2), (2, 1), (3, 3), (4, None)], "id", "n")
         check(self.filled(view, "n"), [2, 1, 3, 2])
 
-    def scenario_query_view_and_knobs(self) -> None:
+    def scenario_query_view_and_options(self) -> None:
         table = self.table()
         view = self.query_view(table.search(None).select({"id": "id", "n": counter(Calls())}))
-        check(self.refreshed(view, **KNOBS), [(1, 2), (2, 1), (3, 3)], "id", "n")
+        check(self.refreshed(view, **OPTIONS), [(1, 2), (2, 1), (3, 3)], "id", "n")
         assert len(view.to_lance().get_fragments()) > 1
 
     def scenario_what_the_client_foresees_of_a_refresh(self) -> None:

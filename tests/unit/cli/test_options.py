@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidemill.cli.options import BackfillOptions, PreviewOptions, with_groups
-from tidemill.sdk.knobs import BACKFILL_KNOBS, PREVIEW_KNOBS
+from tidemill.cli.options import VerifyOptions, with_groups
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,19 @@ def test_the_group_itself_is_no_parameter() -> None:
     assert list(inspect.signature(area).parameters) == ["name", "width", "height", "unit"]
 
 
-def test_every_knob_has_an_option() -> None:
-    assert set(BackfillOptions().knobs()) == set(BACKFILL_KNOBS) - {"on_error"}
-    assert set(PreviewOptions().knobs()) == set(PREVIEW_KNOBS)
+def test_a_group_of_declared_options_comes_as_arguments_of_the_sdk() -> None:
+    given: list[dict[str, object]] = []
 
+    @with_groups
+    def run(*, options: VerifyOptions, loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
+        given.append({**options, "loud": loud})
 
-def test_nothing_said_is_nothing_sent() -> None:
-    assert set(BackfillOptions().knobs().values()) == {None}
+    made = typer.Typer()
+    made.command()(run)
+    assert CliRunner().invoke(made, []).exit_code == 0
+    assert CliRunner().invoke(made, ["--rows", "3", "--loud"]).exit_code == 0
+    assert given == [
+        {"rows": None, "seed": 0, "cluster": None, "loud": False},
+        {"rows": 3, "seed": 0, "cluster": None, "loud": True},
+    ]
+    assert CliRunner().invoke(made, ["--rows", "0"]).exit_code == 2

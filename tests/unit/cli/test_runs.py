@@ -60,7 +60,7 @@ def given(options: Mapping[str, tuple[str, Any]] = EVERY_OPTION) -> list[str]:
     return [text for option, (_, value) in options.items() for text in (option, str(value))]
 
 
-def test_a_backfill_takes_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backfill_takes_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, **STARTED)
     line.printed("backfill", "library.docs", "words", *given(), "--retry-failed", "--on-error", "skip")
     body = line.server.sent()
@@ -104,7 +104,7 @@ def test_options_that_make_no_sense_are_wrong_usage(
     assert line.server.requests == []
 
 
-def test_explain_takes_the_knobs_of_a_backfill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_takes_the_options_of_a_backfill(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, explain={**PLAN, "conflicts": ["job j2 fills it"]})
     said = line.printed("explain", "backfill", "library.docs", "words", *given())
     assert line.server.sent() == {"column": "words", **dict(EVERY_OPTION.values())}
@@ -123,7 +123,7 @@ def test_a_refresh_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.server.sent() == {"full": True}
 
 
-def test_a_refresh_takes_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_takes_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, **STARTED)
     line.printed("refresh", "library.passages", *given(EVERY_REFRESH_OPTION), "--on-error", "skip")
     body = line.server.sent()
@@ -137,7 +137,7 @@ def test_a_refresh_says_nothing_that_was_not_said(monkeypatch: pytest.MonkeyPatc
     assert line.server.sent() == {}
 
 
-def test_explain_takes_the_knobs_of_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_takes_the_options_of_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, explain=REFRESH_PLAN)
     said = line.printed("explain", "refresh", "library.passages", *given(EVERY_REFRESH_OPTION))
     assert line.server.sent() == dict(EVERY_REFRESH_OPTION.values())

@@ -107,6 +107,7 @@ def backfill_requests(draw: st.DrawFn) -> BackfillRequest:
         intra_applier_concurrency=draw(COUNTS),
         task_size=draw(COUNTS),
         cluster=draw(st.none() | st.just("gpu")),
+        manifest=draw(st.none() | st.just("packages")),
         environment=draw(st.none() | st.just(Environment(("lib",)))),
         on_error=draw(st.sampled_from(ErrorAction).map(ErrorPolicy)),
     )

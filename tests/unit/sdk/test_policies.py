@@ -55,10 +55,10 @@ def test_anything_else_is_no_policy(given: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: retry(attempts=0), "attempts has to be 1 or more, not 0"),
-        (lambda: retry(backoff=-1), "backoff has to be 0 or more seconds, not -1"),
-        (lambda: skip(limit=-1), "limit has to be 0 or more rows, not -1"),
-        (lambda: skip(fraction=1.5), r"fraction has to be between 0 and 1, not 1\.5"),
+        (lambda: retry(attempts=0), "attempts must be 1 or more, not 0"),
+        (lambda: retry(backoff=-1), "backoff must be 0 or more seconds, not -1"),
+        (lambda: skip(limit=-1), "limit must be 0 or more rows, not -1"),
+        (lambda: skip(fraction=1.5), r"fraction must be between 0 and 1, not 1\.5"),
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_refused(make: Callable[[], OnError], said: str) -> None:

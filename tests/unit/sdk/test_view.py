@@ -63,7 +63,7 @@ RESULT: dict[str, Any] = {
 VERIFIED = {**JOB, "kind": "verify", "column": None, "table": ["a", "v"], "result": RESULT}
 
 
-def test_a_refresh_sends_every_knob() -> None:
+def test_a_refresh_sends_every_option() -> None:
     server = NotingServer(refresh={"job_id": "j1"}, j1=JOB)
     server.lake().view("a.v").refresh(
         policy="incremental", src_version=3, output_limit=9, on_error=skip(limit=1), cluster=None

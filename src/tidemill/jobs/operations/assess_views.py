@@ -84,7 +84,7 @@ class ViewAssessor:
             raise InvalidInput(
                 "id",
                 f"{table.ident} cannot be refreshed: its source_query is in a form that is not understood "
-                "here; it has to be SQL, or JSON of Tidemill's or Geneva's client",
+                "here; it must be SQL, or JSON of Tidemill's or Geneva's client",
             )
         for place, source in enumerate(found):
             if source is None:

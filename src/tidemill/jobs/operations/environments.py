@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -14,6 +15,7 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
+from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest
 from tidemill.jobs.ports import JobStore
 
 INLINE_START: Final = "{"
@@ -35,6 +37,8 @@ UNSERVED_KEYS: Final = (
 )
 KNOWN_KEYS: Final = HARMLESS_KEYS.union(UNSERVED_KEYS, {"pip", "env_vars"})
 ROOT: Final = NamespacePath()
+
+RequestT = TypeVar("RequestT", BackfillRequest, PreviewRequest, RefreshRequest)
 
 
 class EnvironmentNotFound(TidemillError):
@@ -92,6 +96,11 @@ class EnvironmentOperations:
             self._authorizer.require(caller, Permission.FUNCTION, ROOT)
         return environment
 
+    def resolved(self, caller: Caller, request: RequestT) -> RequestT:
+        """The request with the environment that its manifest names; raises InvalidInput if there is none."""
+        environment = self.resolve(caller, request.manifest)
+        return replace(request, manifest=None, environment=environment or request.environment)
+
     def _named(self, caller: Caller, name: str, field: str) -> Environment:
         try:
             return self.get(caller, name)
@@ -107,7 +116,7 @@ def inline_environment(text: str, field: str) -> Environment:
     except (ValueError, RecursionError) as error:
         raise InvalidInput(field, f"is not JSON ({error})"[:300]) from error
     if not isinstance(body, dict):
-        raise InvalidInput(field, "has to be a JSON object with pip and env_vars")
+        raise InvalidInput(field, "must be a JSON object with pip and env_vars")
     return environment_of(body, field)
 
 
@@ -131,15 +140,13 @@ def _packages(given: Any, field: str) -> tuple[str, ...]:
     if given is None:
         return ()
     if not isinstance(given, list) or len(given) > MAX_PACKAGES:
-        raise InvalidInput(
-            field, f"has to be a list of at most {MAX_PACKAGES:,} packages, as pip writes them"
-        )
+        raise InvalidInput(field, f"must be a list of at most {MAX_PACKAGES:,} packages, as pip writes them")
     return tuple(_package(entry, f"{field}[{index}]") for index, entry in enumerate(given))
 
 
 def _package(given: Any, field: str) -> str:
     if not isinstance(given, str) or not _is_text(given):
-        raise InvalidInput(field, f"has to be a package, such as 'pillow==11.0', not {given!r:.60}")
+        raise InvalidInput(field, f"must be a package, such as 'pillow==11.0', not {given!r:.60}")
     try:
         return str(Requirement(given))
     except InvalidRequirement as error:
@@ -152,12 +159,12 @@ def _variables(given: Any, field: str) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict) or len(given) > MAX_VARIABLES:
-        raise InvalidInput(field, f"has to be an object of at most {MAX_VARIABLES:,} strings")
+        raise InvalidInput(field, f"must be an object of at most {MAX_VARIABLES:,} strings")
     for name, value in given.items():
         if not VARIABLE_NAME.fullmatch(name):
             raise InvalidInput(field, f"{name!r:.60} is not a name of letters, digits and underscores")
         if not isinstance(value, str) or not _is_text(value):
-            raise InvalidInput(_inside(field, name), "has to be a string without NUL characters")
+            raise InvalidInput(_inside(field, name), "must be a string without NUL characters")
     return dict(given)
 
 

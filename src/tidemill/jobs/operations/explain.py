@@ -17,6 +17,7 @@ from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, Refresh
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
+from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.ports import JobStore
@@ -35,6 +36,7 @@ class Explainer:
         assessor: Assessor,
         views: ViewAssessor,
         clusters: Clusters,
+        environments: EnvironmentOperations,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -42,11 +44,13 @@ class Explainer:
         self._assessor = assessor
         self._views = views
         self._clusters = clusters
+        self._environments = environments
 
     def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
         self._authorizer.require(caller, Permission.READ, ident)
         table = self._versions.get_branch(ident, request.branch or MAIN_BRANCH)
         declared = self._assessor.get_column(table, request.column)
+        self._environments.resolve(caller, request.manifest)
         progress = self._assessor.column_progress(declared, request)
         plan = plan_backfill(progress, request, self._clusters.slots(request.cluster))
         conflicts = (*self._rivals(declared), *_costs(progress))
@@ -59,6 +63,7 @@ class Explainer:
             table = tx.tables.get(ident)
         declared = self._views.get_view(table)
         check_refresh(declared, request, self._versions)
+        self._environments.resolve(caller, request.manifest)
         plan = self._views.plan(declared, request)
         conflicts = [*self._view_rivals(declared), *_refusals(declared, request, plan)]
         seconds = 0.0 if plan.is_empty else self._pace(declared.view.view_id, plan.rows)

@@ -28,6 +28,7 @@ from tidemill.jobs.model.jobs import (
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
+from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.ports import JobStore, SourceTables
 
@@ -42,6 +43,7 @@ class JobOperations:
         assessor: Assessor,
         views: ViewAssessor,
         clusters: Clusters,
+        environments: EnvironmentOperations,
         wake_worker: Callable[[], None],
     ) -> None:
         self._store = store
@@ -51,6 +53,7 @@ class JobOperations:
         self._assessor = assessor
         self._views = views
         self._clusters = clusters
+        self._environments = environments
         self._wake_worker = wake_worker
 
     def submit_backfill(
@@ -58,6 +61,7 @@ class JobOperations:
     ) -> Job:
         declared = self._declared(caller, ident, request)
         self._check_version(declared.table, request.read_version, "read_version")
+        request = self._environments.resolved(caller, request)
         subject_id = declared.subject_id
         return self._submit(caller, declared.table, JobKind.BACKFILL, subject_id, request, idempotency_key)
 
@@ -66,6 +70,7 @@ class JobOperations:
     ) -> Job:
         """A preview stands in nobody's way, so it is a subject of its own."""
         declared = self._declared(caller, ident, request)
+        request = self._environments.resolved(caller, request)
         subject_id = uuid5(declared.subject_id, idempotency_key or str(uuid4()))
         return self._submit(caller, declared.table, JobKind.PREVIEW, subject_id, request, idempotency_key)
 
@@ -74,6 +79,7 @@ class JobOperations:
     ) -> Job:
         declared = self._declared_view(caller, ident, request.cluster)
         check_refresh(declared, request, self._versions)
+        request = self._environments.resolved(caller, request)
         subject_id = declared.view.view_id
         return self._submit(caller, declared.table, JobKind.REFRESH, subject_id, request, idempotency_key)
 

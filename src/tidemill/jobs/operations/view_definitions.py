@@ -231,7 +231,7 @@ def _check_function(definition: ViewDefinition) -> None:
     function, kind = definition.function, definition.kind
     for column in definition.columns:
         if kind is not ViewKind.QUERY:
-            raise InvalidInput(column.field, "has to be left out, except in a view of kind 'query'")
+            raise InvalidInput(column.field, "must be left out, except in a view of kind 'query'")
         if column.function.kind.makes_rows:
             raise InvalidInput(
                 column.field,
@@ -240,7 +240,7 @@ def _check_function(definition: ViewDefinition) -> None:
             )
     if kind is ViewKind.QUERY:
         if function is not None:
-            raise InvalidInput("udtf_spec", "has to be null for a view of kind 'query'")
+            raise InvalidInput("udtf_spec", "must be null for a view of kind 'query'")
         return
     if function is None:
         raise InvalidInput("udtf_spec", f"is required for a view of kind '{kind}'")
@@ -259,7 +259,7 @@ def _check_statement(definition: ViewDefinition) -> None:
             f"has to read one table without grouping or joining its rows in a view of kind {definition.kind}",
         )
     for column in definition.columns:
-        raise InvalidInput(column.field, "has to be left out of a view that is given as SQL")
+        raise InvalidInput(column.field, "must be left out of a view that is given as SQL")
 
 
 def _check_opaque(definition: ViewDefinition) -> None:
@@ -268,9 +268,9 @@ def _check_opaque(definition: ViewDefinition) -> None:
         raise InvalidInput("output_schema", "is missing; it has to say which columns the view has")
     unread = f"{definition.query_field} is in a form that is only kept here, and cannot be refreshed"
     if definition.is_populated:
-        raise InvalidInput("with_no_data", f"has to be true: {unread}")
+        raise InvalidInput("with_no_data", f"must be true: {unread}")
     if definition.has_auto_refresh:
-        raise InvalidInput("auto_refresh", f"has to be false: {unread}")
+        raise InvalidInput("auto_refresh", f"must be false: {unread}")
 
 
 def _check_expressions(definition: ViewDefinition) -> None:
@@ -292,7 +292,7 @@ def _check_partitions(definition: ViewDefinition, source: ReadSource) -> None:
         raise InvalidInput(name, "cannot be combined with a limit or offset of the query")
     value_type = source.schema.field(column).type
     if definition.partition_by is not None and not any(is_one(value_type) for is_one in KEY_TYPES):
-        raise InvalidInput(name, f"'{column}' is {value_type}; it has to be integer, text, boolean or date")
+        raise InvalidInput(name, f"'{column}' is {value_type}; it must be integer, text, boolean or date")
 
 
 def _check_output(ident: TableIdent, given: pa.Schema, expected: pa.Schema) -> None:

@@ -179,7 +179,7 @@ def _qualified(tree: exp.Query, schemas: Mapping[str, Types], field: str) -> tup
     except SqlglotError as error:
         raise InvalidInput(field, f"{error}; there are {_columns_there(schemas)}") from error
     if scope is None or not isinstance(found, exp.Query):
-        raise InvalidInput(field, "has to be one query")
+        raise InvalidInput(field, "must be one query")
     _check_columns(found, scope, schemas, field)
     return found, scope
 

@@ -58,7 +58,7 @@ UNSERVED: Final[dict[type[exp.Expr], str]] = {
     exp.SessionParameter: "has a parameter; write the value itself",
     exp.Version: "names a version of a table; a view follows its sources",
     exp.Pivot: "PIVOT is not supported; write it with GROUP BY and FILTER",
-    exp.Command: "has to be a query: SELECT, WITH … SELECT, or several with UNION",
+    exp.Command: "must be a query: SELECT, WITH … SELECT, or several with UNION",
 }
 
 
@@ -87,10 +87,10 @@ def _read(statement: str, field: str) -> exp.Query:
     except (ParseError, TokenError) as error:
         raise InvalidInput(field, f"cannot be read: {_first_line(error)}"[:LONGEST_MESSAGE]) from error
     if len(found) != 1 or not isinstance(found[0], exp.Select | exp.SetOperation | exp.Subquery):
-        raise InvalidInput(field, "has to be one query: SELECT, WITH … SELECT, or several with UNION")
+        raise InvalidInput(field, "must be one query: SELECT, WITH … SELECT, or several with UNION")
     tree = found[0].unnest()
     if not isinstance(tree, exp.Query):
-        raise InvalidInput(field, "has to be one query")
+        raise InvalidInput(field, "must be one query")
     _drop_hints(tree)
     for node in tree.walk():
         _check_node(node, field)

@@ -9,22 +9,26 @@ because the code behind would fail on them in its own way, or recurse too deeply
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 from starlette.datastructures import QueryParams
 
+from tidemill.catalog.model.json_values import (
+    Choice,
+    checked_expression,
+    checked_flag,
+    checked_integer,
+    checked_number,
+    checked_text,
+    checked_texts,
+    read_choice,
+)
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.limits import MAX_EXPRESSION_BYTES
 
-MAX_INTEGER: Final = 2**63 - 1
 MAX_JSON_DEPTH: Final = 64
 FLAGS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
-
-Choice = TypeVar("Choice", bound=Enum)
 
 
 def read_object(body: bytes) -> Fields:
@@ -67,7 +71,7 @@ class Fields:
 
     def text(self, key: str) -> str | None:
         value = self.raw(key)
-        return None if value is None else _text(value, self.name_of(key))
+        return None if value is None else checked_text(value, self.name_of(key))
 
     def required_text(self, key: str) -> str:
         value = self.text(key)
@@ -82,13 +86,7 @@ class Fields:
 
     def integer(self, key: str, minimum: int) -> int | None:
         value = self.raw(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
-            raise InvalidInput(
-                self.name_of(key), f"must be an integer of at least {minimum}, not {value!r:.60}"
-            )
-        return value
+        return None if value is None else checked_integer(value, self.name_of(key), minimum)
 
     def required_integer(self, key: str, minimum: int) -> int:
         value = self.integer(key, minimum)
@@ -98,27 +96,15 @@ class Fields:
 
     def number(self, key: str, minimum: float) -> float | None:
         value = self.raw(key)
-        if value is None:
-            return None
-        if not _is_number(value) or value < minimum:
-            raise InvalidInput(
-                self.name_of(key), f"must be a number of at least {minimum}, not {value!r:.60}"
-            )
-        return float(value)
+        return None if value is None else checked_number(value, self.name_of(key), minimum)
 
     def flag(self, key: str) -> bool | None:
         value = self.raw(key)
-        if value is not None and not isinstance(value, bool):
-            raise InvalidInput(self.name_of(key), f"must be true or false, not {value!r:.60}")
-        return value
+        return None if value is None else checked_flag(value, self.name_of(key))
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self.raw(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise InvalidInput(self.name_of(key), "must be a list of strings")
-        return tuple(_text(entry, self.name_of(key)) for entry in value)
+        return None if value is None else checked_texts(value, self.name_of(key))
 
     def texts_by_name(self, key: str) -> dict[str, str] | None:
         value = self.raw(key)
@@ -156,29 +142,12 @@ class Fields:
                 raise InvalidInput(self.name_of(key), "is not supported yet; leave it out")
 
 
-def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
-    """Reads the value of an enum in any case, in PascalCase or snake_case."""
-    normalized = _normalized(raw)
-    for choice in choices:
-        if _normalized(str(choice.value)) == normalized:
-            return choice
-    raise InvalidInput(
-        field, f"must be one of {', '.join(str(choice.value) for choice in choices)}, not {raw!r:.60}"
-    )
-
-
 def text_mapping(value: Any, field: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise InvalidInput(field, "must be an object of strings")
-    return {_text(key, field): _text(entry, f"{field}.{key}"[:200]) for key, entry in value.items()}
-
-
-def checked_expression(value: str, field: str) -> str:
-    if not value.strip():
-        raise InvalidInput(field, "is empty; leave it out or give an expression")
-    if len(value.encode(errors="replace")) > MAX_EXPRESSION_BYTES:
-        raise InvalidInput(field, f"is longer than {MAX_EXPRESSION_BYTES:,} bytes")
-    return value
+    return {
+        checked_text(key, field): checked_text(entry, f"{field}.{key}"[:200]) for key, entry in value.items()
+    }
 
 
 def query_integer(query: QueryParams, key: str) -> int | None:
@@ -212,26 +181,3 @@ def _check_depth(value: Any) -> None:
         if not level:
             return
     raise InvalidInput("body", f"is nested more than {MAX_JSON_DEPTH} levels deep")
-
-
-def _normalized(text: str) -> str:
-    return text.replace("_", "").lower()
-
-
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(field, f"must be a string, not {value!r:.60}")
-    if "\x00" in value:
-        raise InvalidInput(field, "contains a NUL character")
-    if not is_storable(value):
-        raise InvalidInput(field, "contains a lone surrogate, which is not valid Unicode")
-    return value
-
-
-def is_storable(text: str) -> bool:
-    """Whether the text has no lone surrogates, which JSON and URLs can contain but UTF-8 cannot encode."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,8 +9,6 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
-MAX_EXPRESSION_BYTES: Final = 8 * KIB
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

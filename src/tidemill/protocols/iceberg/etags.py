@@ -9,9 +9,9 @@ from typing import Final
 
 import orjson
 
+from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import read_choice
 
 TAG_BYTES: Final = 16
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform, parse_transform
 
+from tidemill.catalog.model.json_values import is_storable
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.protocols.http.fields import is_storable
 
 Term: TypeAlias = str | dict[str, str]
 """The name of a field, or a transform of a field in the form that old clients understand."""

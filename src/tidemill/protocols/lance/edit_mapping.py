@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
+from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, checked_expression, query_flag
+from tidemill.protocols.http.fields import Fields, query_flag
 from tidemill.protocols.lance.dialect import is_lancedb
 from tidemill.protocols.lance.mapping import properties_of
 

@@ -10,9 +10,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from tidemill.catalog.model.json_values import checked_expression
 from tidemill.catalog.model.sql_nesting import bounded_nesting
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.fields import checked_expression
 
 Event: TypeAlias = Mapping[str, Any]
 Truth: TypeAlias = bool | None

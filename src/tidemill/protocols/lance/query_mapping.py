@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tidemill.catalog.model.json_values import MAX_INTEGER, checked_expression
 from tidemill.catalog.model.queries import RowOrder, TableQuery, VectorSearch
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import MAX_INTEGER, Fields, checked_expression, text_mapping
+from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.http.identifiers import levels_of
 from tidemill.protocols.lance.mapping import branch_of
 from tidemill.protocols.lance.text_mapping import is_number, text_query

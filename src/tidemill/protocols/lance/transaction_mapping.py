@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.transactions import (
     SetMode,
     SetProperty,
@@ -15,7 +16,7 @@ from tidemill.catalog.model.transactions import (
     UnsetProperty,
 )
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.fields import Fields, read_choice
+from tidemill.protocols.http.fields import Fields
 
 ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
 # The specification uses camelCase; clients of lancedb and in Python may use snake_case.

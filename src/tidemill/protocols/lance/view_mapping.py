@@ -8,11 +8,12 @@ import orjson
 
 from tidemill.catalog.model.functions import Function, decode_base64, decode_envelope, decode_schema
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import SourceQuery
 from tidemill.jobs.operations.view_definitions import FunctionColumn, ViewDefinition
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, checked_expression, text_mapping
+from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.lance.geneva_views import geneva_view, is_geneva_query
 from tidemill.protocols.lance.lancedb_sql import is_sql, read_sql
 from tidemill.protocols.lance.view_options import environment_reader, function_spec, view_kind, with_options

@@ -10,9 +10,9 @@ from typing import Final
 from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import RefreshPolicy, ViewKind
+from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.operations.view_definitions import ViewDefinition
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.error_policies import error_policy
 from tidemill.protocols.http.fields import Fields
 
 EnvironmentReader = Callable[[Fields], Environment]
@@ -47,7 +47,7 @@ def function_spec(fields: Fields, kind: ViewKind) -> Fields | None:
     spec = fields.nested("udtf_spec")
     if kind is ViewKind.QUERY:
         if spec is not None:
-            raise InvalidInput("udtf_spec", "has to be null for a view of kind query")
+            raise InvalidInput("udtf_spec", "must be null for a view of kind query")
         return None
     if spec is None:
         raise InvalidInput("udtf_spec", f"is missing; a view of kind {kind} needs it")
@@ -74,11 +74,15 @@ def with_options(
         policy=fields.choice("policy", RefreshPolicy.AUTO),
     )
     if spec is None:
-        return replace(said, on_error=error_policy(fields, "on_error"), environment=environment_of(fields))
+        return replace(said, on_error=_error_policy(fields, "on_error"), environment=environment_of(fields))
     return replace(
         said,
         partition_by=spec.text("partition_by") or None,
         partition_index=spec.text("partition_by_indexed_column") or None,
-        on_error=error_policy(spec, "error_handling"),
+        on_error=_error_policy(spec, "error_handling"),
         environment=environment_of(spec),
     )
+
+
+def _error_policy(fields: Fields, key: str) -> ErrorPolicy:
+    return ErrorPolicy.from_json(fields.raw(key), fields.name_of(key)) if fields.has(key) else FAIL_AT_ONCE

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.unit.protocols.stand import Stand
-from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.model.jobs import BackfillRequest, JobRequest, PreviewRequest, RowSelection
 
 BACKFILL = "/v1/table/docs$pages/backfill_column"
@@ -84,7 +83,7 @@ def test_a_backfill_is_accepted_with_all_it_says(stand: Stand) -> None:
         intra_applier_concurrency=2,
         task_size=500,
         cluster="gpu",
-        environment=Environment(("pillow==11.0",), {"MODEL": "small"}),
+        manifest='{"pip": ["pillow==11.0"], "env_vars": {"MODEL": "small"}}',
     )
 
 
@@ -151,13 +150,12 @@ def test_a_choice_that_contradicts_itself_is_refused(stand: Stand, body: dict[st
         ("commit_granularity", 0),
         ("branch", 1),
         ("cluster", ["gpu"]),
-        ("manifest", "nobody"),
         ("manifest", {"pip": []}),
         ("where", "x" * 9000),
         ("surprise", 1),
     ],
 )
-def test_a_senseless_knob_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
+def test_a_senseless_option_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
     assert refusal(stand, {field: value}).startswith(f"{field}: ")
 
 
@@ -188,7 +186,7 @@ def test_what_is_no_number_is_refused(stand: Stand, number: str) -> None:
             {"rows": 1000, "where": "id > 1", "branch": "dev", "cluster": "gpu"},
             PreviewRequest("size", 1000, "dev", "id > 1", "gpu"),
         ),
-        ({"manifest": '{"pip": ["a"]}'}, PreviewRequest("size", 10, environment=Environment(("a",)))),
+        ({"manifest": "images"}, PreviewRequest("size", 10, manifest="images")),
     ],
 )
 def test_a_preview_is_accepted(stand: Stand, body: dict[str, Any], expected: PreviewRequest) -> None:
@@ -196,7 +194,7 @@ def test_a_preview_is_accepted(stand: Stand, body: dict[str, Any], expected: Pre
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("column", None), ("rows", 0), ("rows", 1001), ("only", "stale"), ("manifest", "x")]
+    ("field", "value"), [("column", None), ("rows", 0), ("rows", 1001), ("only", "stale"), ("manifest", 7)]
 )
 def test_a_senseless_preview_is_refused_by_field(stand: Stand, field: str, value: Any) -> None:
     answer = stand.post(PREVIEW, json={"column": "size", field: value})

@@ -286,7 +286,7 @@ def test_views_that_cannot_be_made_are_refused_by_field(
         ),
         (
             {"manifest": '{"pip": ["numpy"]}', "on_error": "skip"},
-            RefreshRequest(environment=Environment(("numpy",)), on_error=ErrorPolicy(ErrorAction.SKIP)),
+            RefreshRequest(manifest='{"pip": ["numpy"]}', on_error=ErrorPolicy(ErrorAction.SKIP)),
         ),
     ],
 )
@@ -305,8 +305,8 @@ def test_a_refresh_is_accepted(stand: Stand, body: dict[str, Any] | None, expect
         ("source_task_size", 0),
         ("intra_applier_concurrency", 257),
         ("cluster", 5),
-        ("manifest", "unknown"),
-        ("manifest.conda", '{"conda": {"a": 1}}'),
+        ("manifest", {"pip": []}),
+        ("source_version", 0),
         ("full", "yes"),
         ("policy", "never"),
         ("on_error", "boom"),

@@ -11,6 +11,7 @@ from tests.unit.protocols.stand import Stand
 from tidemill.catalog.model.callers import LOCAL_CALLER, Permission
 from tidemill.catalog.model.environments import Environment
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.jobs import BackfillRequest
 
 VARIABLES = {"TOKEN": "secret", "MODEL": "small"}
 BODY = {"pip": ["pillow==11.0", "numpy>=2,<3"], "env_vars": VARIABLES}
@@ -116,6 +117,12 @@ def test_a_job_gets_the_manifest_it_names(stand: Stand) -> None:
 
 def test_a_job_gets_the_manifest_it_brings(stand: Stand) -> None:
     assert resolved(stand, json.dumps(GENEVA)) == Environment(("pillow",))
+
+
+def test_submitting_a_request_puts_the_environment_in_the_place_of_the_manifest(stand: Stand) -> None:
+    stand.environments.store.put("m", Environment(("a",)))
+    request = stand.environments.resolved(LOCAL_CALLER, BackfillRequest("size", manifest="m", task_size=2))
+    assert request == BackfillRequest("size", environment=Environment(("a",)), task_size=2)
 
 
 @pytest.mark.parametrize("manifest", [None, "", "  "])

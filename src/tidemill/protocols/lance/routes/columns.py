@@ -64,7 +64,7 @@ def _function(call: Call, body: Fields) -> RegisteredFunction:
 
 def alter_table_backfill_columns(call: Call) -> Response:
     ident, body = table_request(call)
-    request = backfill_request(call, body)
+    request = backfill_request(body)
     job = call.operations.jobs.submit_backfill(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

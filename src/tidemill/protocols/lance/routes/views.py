@@ -28,7 +28,7 @@ def create_materialized_view(call: Call) -> Response:
 
 def refresh_materialized_view(call: Call) -> Response:
     ident, body = table_request(call)
-    request = refresh_request(call, body)
+    request = refresh_request(body)
     job = call.operations.jobs.submit_refresh(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

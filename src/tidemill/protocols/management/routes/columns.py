@@ -6,10 +6,11 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import RowSelection
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import read_choice, read_object
+from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.job_requests import idempotency_key, preview_request
 from tidemill.protocols.http.responses import json_response, without_nulls
@@ -26,7 +27,7 @@ MAX_ERRORS: Final = 10_000
 
 def preview_column(call: Call) -> Response:
     ident = table_of(call)
-    request = preview_request(call, read_object(call.body))
+    request = preview_request(read_object(call.body))
     job = call.operations.jobs.submit_preview(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

@@ -17,13 +17,13 @@ from tidemill.protocols.management.mapping import explanation_json
 
 def explain_backfill(call: Call) -> Response:
     ident = table_of(call)
-    request = backfill_request(call, read_object(call.body))
+    request = backfill_request(read_object(call.body))
     return json_response(explanation_json(call.operations.explain.backfill(call.caller, ident, request)))
 
 
 def explain_refresh(call: Call) -> Response:
     ident = table_of(call)
-    request = refresh_request(call, read_object(call.body))
+    request = refresh_request(read_object(call.body))
     return json_response(explanation_json(call.operations.explain.refresh(call.caller, ident, request)))
 
 

@@ -8,11 +8,12 @@ from typing import Final
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.model.json_values import Choice, read_choice
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import Job, JobKind
 from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Choice, query_integer, read_choice
+from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER, delimiter_of, split_id
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route

@@ -23,7 +23,7 @@ def get_view_status(call: Call) -> Response:
 
 def verify_view(call: Call) -> Response:
     ident = table_of(call)
-    request = verify_request(call, read_object(call.body))
+    request = verify_request(read_object(call.body))
     job = call.operations.jobs.submit_verify(call.caller, ident, request, idempotency_key(call))
     return json_response({"job_id": job.job_id}, 202)
 

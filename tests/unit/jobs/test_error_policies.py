@@ -1,29 +1,29 @@
-"""What bodies say about rows on which functions fail."""
+"""Error policies in JSON."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.protocols.http.error_policies import error_policy
-from tidemill.protocols.http.fields import Fields
 
 
 def policy(given: Any) -> ErrorPolicy:
-    return error_policy(Fields({"on_error": given}), "on_error")
+    return ErrorPolicy.from_json(given, "on_error")
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (None, ErrorPolicy()),
         ("fail", ErrorPolicy()),
         ("retry", ErrorPolicy(attempts=3)),
         ("skip", ErrorPolicy(ErrorAction.SKIP)),
         ({}, ErrorPolicy()),
+        ({"action": None, "attempts": None, "retry_on": None}, ErrorPolicy()),
+        (' {"action": "Skip", "attempts": 2}', ErrorPolicy(ErrorAction.SKIP, 2)),
         ({"action": "skip", "max_skipped": 0}, ErrorPolicy(ErrorAction.SKIP, max_skipped=0)),
         (
             {"action": "fail", "attempts": 100, "backoff_seconds": 0, "retry_on": ["ConnectionError"]},
@@ -48,6 +48,9 @@ def test_a_policy_is_named_or_spelled_out(given: Any, expected: ErrorPolicy) -> 
     [
         ("explode", "on_error"),
         (5, "on_error"),
+        ("{not json", "on_error"),
+        ('{"a":' * 100_000, "on_error"),
+        ('{"backoff_seconds": 1' + "0" * 400 + "}", "on_error.backoff_seconds"),
         (["skip"], "on_error"),
         ({"action": "retry"}, "on_error.action"),
         ({"action": "skip", "surprise": 1}, "on_error.surprise"),
@@ -71,3 +74,11 @@ def test_a_senseless_policy_is_refused_by_field(given: Any, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         policy(given)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "value", [ErrorPolicy(), ErrorPolicy(ErrorAction.SKIP, 2, 0.5, ("OSError", "TimeoutError"), 0, 0.5)]
+)
+def test_a_policy_comes_back_as_it_was(value: ErrorPolicy) -> None:
+    assert policy(value.to_json()) == value
+    assert policy(json.dumps(value.to_json())) == value

@@ -1,4 +1,4 @@
-"""Every knob of a refresh does what it says."""
+"""Every option of a refresh does what it says."""
 
 from __future__ import annotations
 

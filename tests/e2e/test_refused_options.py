@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import tidemill
 from tests.conftest import RunningServer
 from tests.e2e.asking import asked
 from tests.e2e.tables import Maker
+from tidemill.sdk.errors import InvalidRequest
 
 
 @tidemill.udf
@@ -61,11 +63,11 @@ NONSENSE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "knobs"), NONSENSE, ids=str)
+@pytest.mark.parametrize(("field", "options"), NONSENSE, ids=str)
 def test_nonsense_is_refused_with_the_name_of_its_field(
-    server: RunningServer, untouched: tidemill.Table, field: str, knobs: dict[str, Any]
+    server: RunningServer, untouched: tidemill.Table, field: str, options: dict[str, Any]
 ) -> None:
-    refused = asked(server, untouched, **knobs)
+    refused = asked(server, untouched, **options)
     assert refused.status_code == 400
     assert field in refused.json()["error"]
 
@@ -82,4 +84,23 @@ def test_what_was_refused_started_no_job(lake: tidemill.Lake, untouched: tidemil
 
 def test_an_option_that_does_not_exist_is_refused_before_anything_is_sent(untouched: tidemill.Table) -> None:
     with pytest.raises(TypeError, match="batch_size"):
-        untouched.backfill("size", batch_size=10)
+        untouched.backfill("size", batch_size=10)  # type: ignore[call-arg]  # the fault
+
+
+@pytest.mark.parametrize("manifest", ["nowhere", '{"conda": {"name": "x"}}'])
+def test_a_manifest_that_cannot_be_had_is_refused_by_everything_that_takes_one(
+    lake: tidemill.Lake, untouched: tidemill.Table, manifest: str
+) -> None:
+    view = lake.create_materialized_view("untouched.view", untouched.select("id"))
+    asked: list[Callable[[], object]] = [
+        lambda: untouched.backfill("size", manifest=manifest),
+        lambda: untouched.explain("size", manifest=manifest),
+        lambda: untouched.preview("size", manifest=manifest),
+        lambda: view.refresh(manifest=manifest),
+        lambda: view.explain(manifest=manifest),
+    ]
+    for ask in asked:
+        with pytest.raises(InvalidRequest, match="manifest"):
+            ask()
+    lake.drop_view("untouched.view")
+    assert lake.jobs(table=untouched.name) == []

@@ -1,4 +1,4 @@
-"""Every knob of a backfill does what it says."""
+"""Every option of a backfill does what it says."""
 
 from __future__ import annotations
 
