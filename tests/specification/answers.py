@@ -51,9 +51,11 @@ class Protocol:
 
     def _problems(self, operation: Operation, answer: httpx.Response) -> Iterator[str]:
         status = answer.status_code
-        if not operation.declares(status) and not self._is_known(operation, status):
-            yield f"status {status} is not declared"
-            return
+        if not operation.declares(status):
+            if not self._is_known(operation, status):
+                yield f"status {status} is not declared"
+            if not self._is_known(operation, status) or status < 400:
+                return
         content = self.errors if status >= 400 else operation.answer(status)
         if answer.request.method == "HEAD" or content is None:
             if answer.content:
@@ -74,8 +76,13 @@ class Protocol:
 
 
 # Its error codes for unsupported requests and for conflicts may answer any operation, and few declare the
-# statuses 406 and 409. Any body may be too large.
-LANCE_PROTOCOL: Final = Protocol(LANCE, "", "ErrorResponse", {406: ANY, 409: ANY, 413: ANY})
+# statuses 406 and 409. Any body may be too large. To lancedb's client 202 says that a view is being filled.
+LANCE_PROTOCOL: Final = Protocol(
+    LANCE,
+    "",
+    "ErrorResponse",
+    {202: frozenset({"CreateMaterializedView"}), 406: ANY, 409: ANY, 413: ANY},
+)
 # A key may come with another request than before. Signing may be unsupported, as other operations may.
 ICEBERG_PROTOCOL: Final = Protocol(
     ICEBERG, "/iceberg", "IcebergErrorResponse", {406: frozenset({"signRequest"}), 413: ANY, 422: ANY}
