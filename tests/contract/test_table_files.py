@@ -11,9 +11,9 @@ import pytest
 
 from tests.object_store import ObjectStore
 from tidemill.errors import InvalidInput
-from tidemill.storage.client_options import ObjectStoreEnvironment, read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
+from tidemill.storage.s3_client import ObjectStoreEnvironment, read_environment
 from tidemill.storage.vending import NoCredentials
 from tidemill.storage.warehouse import Warehouse
 

@@ -18,8 +18,7 @@ from tidemill.jobs.operations import assess
 from tidemill.jobs.operations import backfill as backfills
 from tidemill.jobs.planner import backfill as planner
 from tidemill.lance import changes, publisher
-from tidemill.lance.checkpoint_files import list_checkpoints
-from tidemill.lance.checkpoints import LanceCheckpoints
+from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
 from tidemill.lance.column_files import get_fragment, merged
 from tidemill.spark import kernels
 from tidemill.spark.reading import FragmentReader

@@ -13,9 +13,9 @@ import pytest
 from tests.interleavings.world import Deployment, PutIfAbsent
 from tests.object_store import ObjectStore, running_object_store
 from tests.postgres import PostgresCluster, PostgresMissing
-from tidemill.storage.client_options import read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
+from tidemill.storage.s3_client import read_environment
 from tidemill.storage.vending import NoCredentials
 from tidemill.storage.warehouse import Warehouse
 

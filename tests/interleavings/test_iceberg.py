@@ -24,7 +24,7 @@ from tests.interleavings.iceberg_world import (
 )
 from tests.interleavings.scheduler import Exploration
 from tidemill.iceberg.operations import commit_engine, outcomes
-from tidemill.iceberg.operations.file_removal import FileRemover
+from tidemill.iceberg.operations.purges import FileRemover
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 
 FAULTS: Final = (NO_FAULT, KILLED, ANSWER_LOST, STEP_FAILED, OUTAGE_AFTER, OUTAGE_BEFORE)

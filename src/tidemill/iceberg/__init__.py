@@ -7,7 +7,7 @@ Rooms:
 - `operations`: what callers can do: create, load, commit, rename, drop, purge, sign requests.
 - `planning`: server-side scan planning with pyiceberg.
 - `ports`: what the package needs from the catalog database; `errors`: its error classes.
-- `files`, `table_io`, `reachable_files`: metadata files, a FileIO for pyiceberg, and the files of a table.
+- `files`, `table_io`: metadata files, and a FileIO for pyiceberg.
 
 A commit flows like this: `operations.table_commits` checks the requirements and applies the updates with
 `metadata.tables`; `operations.commit_engine` writes the new metadata file and swaps the row of the table in

@@ -8,13 +8,13 @@ Rooms:
 
 - Tables: `datasets` opens and commits, `dml` edits rows, `schemas` alters columns, `queries` reads, `indexes`
   builds indexes, `refs` manages tags and branches, `snapshots` restores, `transaction_log` reads history.
-- Checks of input from clients: `filters`, `field_paths`, `full_text`, `index_validation`, `storable_types`,
-  and `manifest_format` for staged manifests.
+- Checks of input from clients: `filters`, `field_paths`, `full_text`, `storable_types` and
+  `manifest_format` for staged manifests.
 - Sources of jobs: `sources` gives the planner snapshots and changes, found by `changes` and
-  `value_comparison`; `key_hashes` and `index_partitions` group rows.
+  `value_comparison`; `key_hashes` and the partitions of `indexes` group rows.
 - Results of jobs: `column_files` and `view_writer` write data without committing, with the help of
-  `row_matching`, `row_hashes`, `row_ids` and `fragment_sink`; `checkpoints` and `checkpoint_files` save
-  values in between; `publisher` commits. `conflicts` decides when to retry and how long to wait.
+  `row_matching`, `row_hashes`, `row_ids` and `fragment_sink`; `checkpoints` saves values in between;
+  `publisher` commits.
 
 The package may import `storage` (for file systems), `functions`, `jobs`, `catalog` and `errors`. It knows no
 HTTP, no SQL database and no Spark. `server` wires it up, `spark` uses its readers and writers inside tasks;

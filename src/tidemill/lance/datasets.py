@@ -1,7 +1,9 @@
-"""Opens Lance datasets, commits writes as catalog versions, and translates pylance's errors."""
+"""Opens Lance datasets, commits writes as catalog versions, and translates pylance's errors and conflicts."""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -155,3 +157,17 @@ def translated(
 def _first_line(error: Exception) -> str:
     """The message without the source location that pylance appends."""
     return str(error).splitlines()[0].split(", /")[0].split(", rust/")[0].split(", location:")[0]
+
+
+FIRST_BACKOFF_SECONDS: Final = 0.005
+MAX_BACKOFF_SECONDS: Final = 0.5
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another writer came first, so that the change may succeed on the newest version."""
+    return is_retryable(error) or "Commit conflict" in str(error)
+
+
+def backoff(attempt: int) -> None:
+    """Sleeps for a random time that grows with each attempt."""
+    time.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)))

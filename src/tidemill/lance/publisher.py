@@ -32,8 +32,7 @@ from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import backoff
-from tidemill.lance.datasets import LanceTableData, is_retryable, translated
+from tidemill.lance.datasets import LanceTableData, backoff, is_retryable, translated
 from tidemill.lance.row_ids import with_deletions
 
 ATTEMPTS: Final = 60

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lance.fragment import FragmentMetadata
 from pyroaring import BitMap
 
-from tidemill.storage.filesystems import open_location
+from tidemill.storage.warehouse import open_location
 
 # Field numbers of Lance's messages.
 SEGMENT: Final = 1

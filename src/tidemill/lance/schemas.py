@@ -18,8 +18,7 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.conflicts import backoff, is_conflict
-from tidemill.lance.datasets import translated
+from tidemill.lance.datasets import backoff, is_conflict, translated
 from tidemill.lance.filters import check_filter
 
 ATTEMPTS: Final = 40

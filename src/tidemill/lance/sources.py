@@ -22,7 +22,7 @@ from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import find_changes
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.filters import check_filter
-from tidemill.lance.index_partitions import index_partitions
+from tidemill.lance.indexes import index_partitions
 from tidemill.lance.key_hashes import key_array
 
 WORDS: Final = re.compile(r"\w+")

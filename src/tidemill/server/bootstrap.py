@@ -1,10 +1,14 @@
-"""Wiring: which adapter implements which port."""
+"""Wiring: which adapter implements which port, and which warehouse the settings name."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from uuid import UUID
 
 from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
@@ -22,6 +26,16 @@ from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.catalog.signing_ports import RequestSigner
+from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
+from tidemill.iceberg.operations.commit_engine import Committer
+from tidemill.iceberg.operations.names import EntryLocations
+from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
+from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
+from tidemill.iceberg.operations.tables import IcebergTableOperations
+from tidemill.iceberg.operations.views import IcebergViewOperations
+from tidemill.iceberg.planning.scans import ScanPlanner
+from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.operations.assess_views import ViewAssessor
@@ -50,10 +64,18 @@ from tidemill.protocols.http.operations import Operations
 from tidemill.server.authentication import Authentication, open_authentication
 from tidemill.server.grants import AllowEverything, GrantAuthorizer
 from tidemill.server.health import ServerHealth, WorkerLiveness
-from tidemill.server.iceberg import build_iceberg
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
-from tidemill.server.warehouse import open_signer, open_warehouse
+from tidemill.storage.local import LocalTableFiles
+from tidemill.storage.s3 import S3TableFiles, parse_prefix
+from tidemill.storage.s3_client import (
+    ObjectStoreEnvironment,
+    missing_variables,
+    open_client,
+    read_environment,
+)
+from tidemill.storage.signing import S3RequestSigner, own_keys
+from tidemill.storage.vending import AssumedRole, CredentialVendor, NoCredentials, StaticCredentials
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
 
@@ -201,3 +223,83 @@ def build_operations(
         health=ServerHealth(store, adapters.files, worker),
         tokens=adapters.authentication,
     )
+
+
+def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> CatalogFileIO:
+    def is_foreign(directory: str) -> bool:
+        with store.reading() as tx:
+            return tx.iceberg.is_in_another(directory, table_id)
+
+    return CatalogFileIO(files, is_foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergOperations:
+    tables: IcebergTableOperations
+    commits: IcebergCommitOperations
+    views: IcebergViewOperations
+    access: IcebergAccess
+    signing: RequestSigning
+    planner: ScanPlanner
+
+
+def build_purger(store: SqlStore, files: Warehouse) -> Purger:
+    return Purger(store, ManifestReachableFiles(files), MetadataFiles(files))
+
+
+def build_iceberg(
+    store: SqlStore, files: Warehouse, authorizer: Authorizer, signer: RequestSigner | None
+) -> IcebergOperations:
+    metadata = MetadataFiles(files)
+    locations, committer = EntryLocations(files, metadata), Committer(store, metadata)
+    tables = IcebergTableOperations(
+        store,
+        authorizer,
+        metadata,
+        locations,
+        committer,
+        build_purger(store, files),
+        checks_files=isinstance(files, LocalTableFiles),
+    )
+    return IcebergOperations(
+        tables=tables,
+        commits=IcebergCommitOperations(store, authorizer, locations, committer),
+        views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
+        access=IcebergAccess(store, authorizer, files, locations),
+        signing=RequestSigning(authorizer, tables, signer),
+        planner=ScanPlanner(partial(_files_of, store, files)),
+    )
+
+
+def open_warehouse(settings: ServerSettings) -> Warehouse:
+    if not settings.has_object_store:
+        return LocalTableFiles(Path(settings.warehouse_uri), settings.allowed_locations)
+    # Lance, Arrow and the Python workers of Spark read their configuration from the environment, like boto3.
+    os.environ.update(missing_variables(os.environ))
+    environment = read_environment(os.environ)
+    return S3TableFiles(
+        parse_prefix(settings.warehouse_uri),
+        open_client("s3", environment),
+        environment,
+        _vendor(settings, environment),
+    )
+
+
+def open_signer(settings: ServerSettings) -> RequestSigner | None:
+    """None if remote signing is off."""
+    if not settings.s3_remote_signing:
+        return None
+    environment = read_environment(os.environ)
+    return S3RequestSigner(parse_prefix(settings.warehouse_uri), environment.endpoint, own_keys())
+
+
+def _vendor(settings: ServerSettings, environment: ObjectStoreEnvironment) -> CredentialVendor:
+    match settings.s3_vend:
+        case "none":
+            return NoCredentials()
+        case "static":
+            return StaticCredentials(
+                settings.s3_client_access_key_id or "", settings.s3_client_secret_access_key or ""
+            )
+        case "sts":
+            return AssumedRole(settings.s3_role_arn or "", open_client("sts", environment))

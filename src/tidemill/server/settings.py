@@ -17,7 +17,7 @@ from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
 from tidemill.jobs.operations.work import LeasePolicy
 from tidemill.server.client_settings import ClientSettings, check_clients
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
-from tidemill.storage.confinement import JOBS_DIRECTORY
+from tidemill.storage.warehouse import JOBS_DIRECTORY
 
 CredentialSource = Literal["none", "static", "sts"]
 FunctionIsolation = Literal["process", "none"]

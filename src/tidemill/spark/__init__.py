@@ -12,8 +12,9 @@ Modules by where they run:
   a SQL view.
 - Tasks: `kernels` fills computed columns, `view_kernels` evaluates query and chunker views, `table_kernels`
   calls table functions, `sql_tasks` reads and writes around a SQL statement. `reading`, `view_reading` and
-  `table_source` read Lance data for them, `type_casts` converts values from Spark.
-- Both: `task_reports` carries progress and failures from tasks to the driver. `daemon` starts Python workers.
+  `table_source` read Lance data for them.
+- Both: `task_reports` carries progress and failures from tasks to the driver, and `failures` translates what
+  Spark raises. `daemon` starts Python workers.
 
 Task modules do not import Spark, so tests call them as plain functions. Tasks never commit: they write files
 and return descriptions, and the worker publishes these through `lance`.

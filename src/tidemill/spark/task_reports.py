@@ -19,7 +19,7 @@ from uuid import uuid4
 from pyarrow import fs
 
 from tidemill.jobs.model.failures import RowFailure
-from tidemill.storage.filesystems import open_location
+from tidemill.storage.warehouse import open_location
 
 REPORT_SECONDS: Final = 0.5
 FAILED: Final = ".failed"

@@ -2,16 +2,15 @@
 
 Two adapters implement the `TableFiles` port of `catalog`: `local.LocalTableFiles` and `s3.S3TableFiles`.
 Through it the catalog reads manifests, gives a staged manifest its final name if nobody else has it
-(`copy_if_absent`), removes dropped tables, and vends storage options to clients. `warehouse` adds what only
-the server needs.
+(`copy_if_absent`), removes dropped tables, and vends storage options to clients.
 
 Around the two adapters:
 
-- `confinement`: no operation may leave the warehouse or remove part of another table
-- `s3_client` and `client_options`: boto3 clients, their errors, and the AWS settings of every client library
+- `warehouse`: what only the server needs; no operation may leave the warehouse or remove part of another
+  table; Arrow file systems for checkpoints and reports of tasks
+- `s3_client`: boto3 clients, their errors, and the AWS settings of every client library
 - `vending`: credentials for clients, if possible restricted to one table
-- `signing` and `signed_targets`: remote signing of S3 requests for Iceberg clients
-- `filesystems`: Arrow file systems for checkpoints and reports of tasks
+- `signing`: remote signing of S3 requests for Iceberg clients
 
 Table data does not pass through here: Lance and Arrow read and write it directly.
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.confinement import check_removable
+from tidemill.storage.warehouse import check_removable
 
 STAGING: Final = ".staging"
 LINK_UNSUPPORTED: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})

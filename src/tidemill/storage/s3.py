@@ -12,10 +12,9 @@ from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.client_options import ObjectStoreEnvironment
-from tidemill.storage.confinement import JOBS_DIRECTORY, check_removable
-from tidemill.storage.s3_client import Refused, translated
+from tidemill.storage.s3_client import ObjectStoreEnvironment, Refused, translated
 from tidemill.storage.vending import CredentialVendor
+from tidemill.storage.warehouse import JOBS_DIRECTORY, check_removable
 
 SCHEME: Final = "s3://"
 # Lance parses locations as URLs and would not treat these as part of a key.

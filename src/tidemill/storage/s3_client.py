@@ -1,14 +1,14 @@
-"""Opens boto3 clients and translates their errors; boto3 is imported only if an object store is used."""
+"""Opens boto3 clients, maps their options and translates their errors; boto3 is imported only if needed."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.client_options import ObjectStoreEnvironment
 
 MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 CONNECT_SECONDS: Final = 5
@@ -63,3 +63,47 @@ def translated(what: str) -> Iterator[None]:
         raise Refused(what, code) from error
     except exceptions.BotoCoreError as error:
         raise Unavailable(f"The object store does not answer for {what}: {error}") from error
+
+
+PLACEHOLDER_REGION: Final = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStoreEnvironment:
+    """Endpoint (None for Amazon's own) and region from the standard AWS variables."""
+
+    endpoint: str | None
+    region: str | None
+
+    @property
+    def is_plain_http(self) -> bool:
+        return self.endpoint is not None and self.endpoint.startswith("http://")
+
+
+def read_environment(variables: Mapping[str, str]) -> ObjectStoreEnvironment:
+    endpoint = (
+        variables.get("AWS_ENDPOINT_URL_S3")
+        or variables.get("AWS_ENDPOINT_URL")
+        or variables.get("AWS_ENDPOINT")
+        or None
+    )
+    region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or None
+    # Other stores than Amazon's have no regions, but a request cannot be signed without one.
+    return ObjectStoreEnvironment(endpoint, region or (None if endpoint is None else PLACEHOLDER_REGION))
+
+
+def missing_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables to add so that boto3, Lance and Arrow all use the same endpoint and region.
+
+    Lance refuses an http endpoint unless AWS_ALLOW_HTTP is set, Arrow ignores AWS_ENDPOINT, and boto3 ignores
+    AWS_REGION.
+    """
+    environment = read_environment(variables)
+    wanted: dict[str, str] = {}
+    if environment.endpoint is not None and not variables.get("AWS_ENDPOINT_URL_S3"):
+        wanted["AWS_ENDPOINT_URL"] = environment.endpoint
+    if environment.is_plain_http:
+        wanted["AWS_ALLOW_HTTP"] = "true"
+    if environment.region is not None:
+        wanted |= {"AWS_REGION": environment.region, "AWS_DEFAULT_REGION": environment.region}
+    return {name: value for name, value in wanted.items() if not variables.get(name)}

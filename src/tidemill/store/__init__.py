@@ -7,13 +7,13 @@ database, migrates it and returns a `SqlStore`. Its `transaction()` and `reading
 - catalog: `namespaces`, `tables`, `versions`, `transaction_properties`, `secrets`, `stored_queries`,
   `receipts`, `functions`, `environments`
 - Iceberg: `iceberg` (entries), `purges` (files to remove)
-- jobs: `jobs`, `leases`, `events`, `ledger` (committed parts), `workers`
-- results: `derived` (computed columns and views), `coverage`, `row_errors`
+- jobs: `jobs` (with events and workers), `leases`, `ledgers` (committed parts, failed rows)
+- results: `derived` (computed columns and views), `coverage`
 
 Supporting modules: `schema` describes the tables for queries and `migrations/` creates them; `column_types`
 and `driver_errors` hide the differences between the two databases; `compiled_statements` speeds up hot
-queries; `deferred` delays the bookkeeping of a version until its manifest is in place; `job_rows`,
-`view_rows` and `values` convert values to rows; `sqlite/` holds the connection pools for SQLite files.
+queries; `deferred` delays the bookkeeping of a version until its manifest is in place; `sqlite/` holds the
+connection pools for SQLite files.
 
 The store may import `iceberg` (its model), `jobs`, `catalog` and `errors`. It must not import `lance` or
 `storage`: it knows nothing of files. Only `server`, `cli` and tests import it; everyone else uses the ports.

@@ -36,8 +36,7 @@ from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
 from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.derived import SqlDerivedRepository
-from tidemill.store.ledger import SqlPartLedger
-from tidemill.store.row_errors import SqlRowErrorLedger
+from tidemill.store.ledgers import SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.tables import SqlTableRepository
 
 log = structlog.get_logger("tidemill.store")

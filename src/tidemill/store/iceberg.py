@@ -32,7 +32,7 @@ from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
 from tidemill.store.column_types import MAX_BIGINT
 from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.driver_errors import is_foreign_key_violation, savepoint
-from tidemill.store.namespace_paths import find_namespace_id, get_namespace_id, level_parameters, namespace_at
+from tidemill.store.namespaces import find_namespace_id, get_namespace_id, level_parameters, namespace_at
 from tidemill.store.schema import iceberg_entries, tables
 from tidemill.store.tables import IS_LANCE, has_overlap, is_location_taken, locations_above
 

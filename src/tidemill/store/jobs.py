@@ -1,22 +1,38 @@
-"""Jobs as rows: submitting, listing, cancelling, pausing and resuming them."""
+"""Jobs as rows: submitting, listing and signalling them; their events, and the heartbeats of workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.jobs import ANY_JOB, IndexRequest, Job, JobFilter
+from tidemill.jobs.model.jobs import (
+    ANY_JOB,
+    BackfillRequest,
+    Failure,
+    IndexRequest,
+    Job,
+    JobEvent,
+    JobFilter,
+    JobKind,
+    JobRequest,
+    PreviewRequest,
+    Progress,
+    RefreshRequest,
+    VerifyRequest,
+)
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
-from tidemill.store.column_types import DatabaseTime
-from tidemill.store.job_rows import job_of, job_values
-from tidemill.store.schema import jobs
+from tidemill.store.column_types import DatabaseTime, value_of
+from tidemill.store.ledgers import next_number
+from tidemill.store.schema import job_events, jobs, workers
 
 
 class SqlJobRepository:
@@ -118,3 +134,126 @@ def _describe_subject(job: Job) -> str:
     if isinstance(job.request, IndexRequest):
         return f"index '{job.request.name}' of {job.table}"
     return str(job.table) if job.column is None else f"column '{job.column}' of {job.table}"
+
+
+REQUESTS: Final[Mapping[JobKind, type[JobRequest]]] = {
+    JobKind.BACKFILL: BackfillRequest,
+    JobKind.REFRESH: RefreshRequest,
+    JobKind.INDEX: IndexRequest,
+    JobKind.PREVIEW: PreviewRequest,
+    JobKind.VERIFY: VerifyRequest,
+}
+
+
+def job_values(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "table_id": job.table_id,
+        "table_levels": list(job.table.levels),
+        "subject_id": job.subject_id,
+        "request": asdict(job.request),
+        "submitted_by": job.submitted_by,
+        "idempotency_key": job.idempotency_key,
+        "cluster": job.cluster,
+        "epoch": job.epoch,
+        "attempt": job.attempt,
+        "owner": job.owner,
+        "lease_until_at": job.lease_until_at,
+        "cancel_requested_at": job.cancel_requested_at,
+        "pause_requested_at": job.pause_requested_at,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "updated_at": job.updated_at or DatabaseTime(),
+        "event_count": 0,
+        "part_count": 0,
+        **outcome_values(job),
+    }
+
+
+def outcome_values(job: Job) -> dict[str, Any]:
+    return {
+        "state": job.state,
+        "progress": progress_values(job.progress),
+        "result": job.result,
+        "failure": None if job.failure is None else asdict(job.failure),
+    }
+
+
+def progress_values(progress: Progress) -> dict[str, int]:
+    return asdict(progress)
+
+
+def job_of(row: Row[Any]) -> Job:
+    kind = JobKind(row.kind)
+    *namespace, name = row.table_levels
+    return Job(
+        job_id=row.job_id,
+        kind=kind,
+        table_id=row.table_id,
+        table=TableIdent(NamespacePath(tuple(namespace)), name),
+        subject_id=row.subject_id,
+        request=value_of(REQUESTS[kind], row.request),
+        state=JobState(row.state),
+        submitted_by=row.submitted_by,
+        created_at=row.created_at,
+        idempotency_key=row.idempotency_key,
+        cluster=row.cluster,
+        epoch=row.epoch,
+        attempt=row.attempt,
+        owner=row.owner,
+        lease_until_at=row.lease_until_at,
+        cancel_requested_at=row.cancel_requested_at,
+        pause_requested_at=row.pause_requested_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        updated_at=row.updated_at,
+        progress=value_of(Progress, row.progress),
+        result=row.result,
+        failure=None if row.failure is None else value_of(Failure, row.failure),
+    )
+
+
+class SqlJobEvents:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def append(self, job_id: str, kind: str, data: dict[str, object]) -> None:
+        sequence = next_number(self._connection, job_id, jobs.c.event_count)
+        self._connection.execute(
+            insert(job_events).values(
+                job_id=job_id, sequence=sequence, at=DatabaseTime(), kind=kind, data=data
+            )
+        )
+
+    def list_after(self, job_id: str, sequence: int) -> Sequence[JobEvent]:
+        query = (
+            select(job_events)
+            .where(job_events.c.job_id == job_id, job_events.c.sequence > sequence)
+            .order_by(job_events.c.sequence)
+        )
+        return [
+            JobEvent(row.job_id, row.sequence, row.at, row.kind, row.data)
+            for row in self._connection.execute(query)
+        ]
+
+
+class SqlWorkerRegistry:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def beat(self, owner: str) -> None:
+        heartbeat = update(workers).where(workers.c.owner == owner).values(last_seen_at=DatabaseTime())
+        if self._connection.execute(heartbeat).rowcount:
+            return
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(workers).values(owner=owner, last_seen_at=DatabaseTime()))
+        except IntegrityError:
+            # Two first heartbeats arrived at once; either will do.
+            return
+
+    def last_seen_at(self) -> datetime | None:
+        seen: datetime | None = self._connection.scalar(select(func.max(workers.c.last_seen_at)))
+        return seen

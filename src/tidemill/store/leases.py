@@ -17,7 +17,7 @@ from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.jobs import Job, Lease, Progress
 from tidemill.jobs.model.state import JobState
 from tidemill.store.column_types import DatabaseTime, in_milliseconds
-from tidemill.store.job_rows import job_of, outcome_values, progress_values
+from tidemill.store.jobs import job_of, outcome_values, progress_values
 from tidemill.store.schema import jobs
 
 

@@ -12,7 +12,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.secrets import Secret
 from tidemill.store.column_types import DatabaseTime
 from tidemill.store.driver_errors import is_foreign_key_violation
-from tidemill.store.namespace_paths import get_namespace_id
+from tidemill.store.namespaces import get_namespace_id
 from tidemill.store.schema import secrets
 
 

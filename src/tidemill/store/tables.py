@@ -36,9 +36,9 @@ from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.state import ACTIVE_STATES, JobState
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
-from tidemill.store.coverage_subjects import branches_of, column_subjects, forget_subjects, view_subjects
+from tidemill.store.coverage import branches_of, column_subjects, forget_subjects, view_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation
-from tidemill.store.namespace_paths import (
+from tidemill.store.namespaces import (
     find_namespace_id,
     get_namespace_id,
     level_parameters,

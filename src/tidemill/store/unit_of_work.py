@@ -33,22 +33,19 @@ from tidemill.store.deferred import (
 )
 from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.environments import SqlEnvironmentRepository
-from tidemill.store.events import SqlJobEvents
 from tidemill.store.functions import SqlFunctionRepository
 from tidemill.store.iceberg import SqlIcebergRepository
-from tidemill.store.jobs import SqlJobRepository
+from tidemill.store.jobs import SqlJobEvents, SqlJobRepository, SqlWorkerRegistry
 from tidemill.store.leases import SqlJobLeases
-from tidemill.store.ledger import SqlPartLedger
+from tidemill.store.ledgers import SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.purges import SqlPurgeQueue
 from tidemill.store.receipts import SqlReceiptRepository
-from tidemill.store.row_errors import SqlRowErrorLedger
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
 from tidemill.store.tables import SqlTableRepository
 from tidemill.store.transaction_properties import SqlTransactionProperties
 from tidemill.store.versions import SqlVersionRepository
-from tidemill.store.workers import SqlWorkerRegistry
 
 NOW: Final = CompiledStatement(select(DatabaseTime().label("now")))
 

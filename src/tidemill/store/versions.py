@@ -39,7 +39,7 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, TableVersion
 from tidemill.errors import InvalidInput
 from tidemill.store.column_types import MAX_BIGINT
 from tidemill.store.compiled_statements import CompiledStatement
-from tidemill.store.coverage_subjects import column_subjects, forget_subjects, reader_subjects, view_subjects
+from tidemill.store.coverage import column_subjects, forget_subjects, reader_subjects, view_subjects
 from tidemill.store.driver_errors import savepoint
 from tidemill.store.schema import coverage, row_errors, table_versions
 from tidemill.store.tables import SqlTableRepository

@@ -34,7 +34,7 @@ from tests.unit.iceberg.planning.lakes import (
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.iceberg.operations.purges import Purger
-from tidemill.server.iceberg import build_purger
+from tidemill.server.bootstrap import build_purger
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import SqlStore, open_store
 

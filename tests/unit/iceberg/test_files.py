@@ -15,9 +15,9 @@ from tidemill.iceberg import files as module
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, EntryKind
-from tidemill.storage.client_options import read_environment
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
+from tidemill.storage.s3_client import read_environment
 from tidemill.storage.vending import NoCredentials
 
 UUID_TEXT = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"

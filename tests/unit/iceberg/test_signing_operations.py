@@ -11,7 +11,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_
 from tidemill.catalog.signing_ports import SignedRequest, SignRequest
 from tidemill.errors import PermissionDenied, Unsupported
 from tidemill.iceberg.model.entries import Entry, EntryKind
-from tidemill.iceberg.operations.signing import RequestSigning
+from tidemill.iceberg.operations.access import RequestSigning
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 
 IDENT = table_ident(("a", "t"))

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
-from tidemill.lance.checkpoint_files import (
+from tidemill.lance.checkpoints import (
     CheckpointValues,
     list_checkpoints,
     read_finished,

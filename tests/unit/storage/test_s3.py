@@ -12,9 +12,8 @@ from botocore.exceptions import ClientError
 
 from tests.object_store import ObjectStore
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.client_options import ObjectStoreEnvironment, read_environment
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
-from tidemill.storage.s3_client import open_client
+from tidemill.storage.s3_client import ObjectStoreEnvironment, open_client, read_environment
 from tidemill.storage.vending import NoCredentials
 
 

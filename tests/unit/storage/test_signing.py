@@ -16,8 +16,7 @@ from tests.object_store import KEY_ID, REGION, SECRET, ObjectStore
 from tidemill.catalog.signing_ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput
 from tidemill.storage.s3 import S3Prefix
-from tidemill.storage.signed_targets import OutsideTable
-from tidemill.storage.signing import S3RequestSigner
+from tidemill.storage.signing import OutsideTable, S3RequestSigner
 
 ROOT = S3Prefix("bucket", "lake")
 TABLE = "s3://bucket/lake/iceberg/t"

@@ -13,8 +13,8 @@ import pytest
 from tests.object_store import KEY_ID, SECRET, ObjectStore
 from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import Unavailable
-from tidemill.storage.client_options import read_environment
 from tidemill.storage.s3 import S3TableFiles, parse_prefix
+from tidemill.storage.s3_client import read_environment
 from tidemill.storage.vending import AssumedRole, CredentialVendor, StaticCredentials, table_policy
 
 ROLE = "arn:aws:iam::123456789012:role/tables"

@@ -1,9 +1,11 @@
-"""Operations on tables."""
+"""Operations on tables, with a cache of their schemas and the access that vended credentials give."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from tidemill.catalog.errors import (
     TableAlreadyExists,
     TableIsQuery,
 )
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, Namespace
 from tidemill.catalog.model.tables import (
@@ -30,10 +32,9 @@ from tidemill.catalog.model.tables import (
     TableSummary,
     TableVersion,
 )
+from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.schema_cache import SchemaCache
-from tidemill.catalog.operations.storage_access import storage_access_of
 from tidemill.catalog.operations.stored_queries import stored_query_of
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import (
@@ -44,7 +45,7 @@ from tidemill.catalog.ports import (
     TableFiles,
     TableSnapshots,
 )
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, PermissionDenied
 
 
 class TableOperations:
@@ -265,3 +266,52 @@ class TableOperations:
                 self._locations.check_free(tx, table_location)
             self._locations.check_empty(table_location)
         return Table(table_id, ident, table_location, properties=dict(properties))
+
+
+def storage_access_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> StorageAccess:
+    """WRITE if the caller may write to the table, else READ."""
+    try:
+        authorizer.require(caller, Permission.WRITE, ident)
+    except PermissionDenied:
+        return StorageAccess.READ
+    return StorageAccess.WRITE
+
+
+MAX_FIELDS: Final = 200_000
+
+
+class SchemaCache:
+    """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
+
+    def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
+        self._data = data
+        self._max_fields = max_fields
+        self._schemas: dict[Hashable, pa.Schema] = {}
+        self._fields = 0
+        self._lock = threading.Lock()
+
+    def of(self, table: Table, version: TableVersion) -> pa.Schema:
+        # A version number can be reused by another commit, so the number alone is not enough.
+        key = (
+            version.table_id,
+            version.branch,
+            version.version,
+            version.staged_path,
+            version.created_at,
+        )
+        schema = self._schemas.get(key)
+        if schema is None:
+            may_block()
+            schema = self._data.schema(table, version.version)
+            self._add(key, schema)
+        return schema
+
+    def _add(self, key: Hashable, schema: pa.Schema) -> None:
+        with self._lock:
+            if key in self._schemas:
+                return
+            self._schemas[key] = schema
+            self._fields += len(schema) + 1
+            while self._fields > self._max_fields:
+                oldest = self._schemas.pop(next(iter(self._schemas)))
+                self._fields -= len(oldest) + 1

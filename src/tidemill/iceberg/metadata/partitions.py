@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import SPEC, set_current_id
 from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.json_fields import (
     find_int,
@@ -18,7 +17,13 @@ from tidemill.iceberg.metadata.json_fields import (
     get_string,
 )
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import FIRST_PARTITION_ID, TableBuilder, with_field_ids
+from tidemill.iceberg.metadata.table_builder import (
+    FIRST_PARTITION_ID,
+    SPEC,
+    TableBuilder,
+    set_current_id,
+    with_field_ids,
+)
 from tidemill.iceberg.metadata.transforms import (
     VOID,
     can_transform,

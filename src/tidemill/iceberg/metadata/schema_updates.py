@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import SCHEMA, set_current_id
 from tidemill.iceberg.metadata.ids import id_of, next_id
 from tidemill.iceberg.metadata.json_fields import get_field, get_int, get_ints, get_object
 from tidemill.iceberg.metadata.schemas import check_version, get_columns, same_schema, stored_schema
-from tidemill.iceberg.metadata.table_builder import TableBuilder
+from tidemill.iceberg.metadata.table_builder import SCHEMA, TableBuilder, set_current_id
 from tidemill.iceberg.model.entries import Document
 
 

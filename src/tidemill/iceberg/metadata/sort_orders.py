@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.current_ids import ORDER, set_current_id
 from tidemill.iceberg.metadata.ids import next_id
 from tidemill.iceberg.metadata.json_fields import (
     abbreviated,
@@ -17,7 +16,7 @@ from tidemill.iceberg.metadata.json_fields import (
     get_string,
 )
 from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import UNSORTED, TableBuilder
+from tidemill.iceberg.metadata.table_builder import ORDER, UNSORTED, TableBuilder, set_current_id
 from tidemill.iceberg.metadata.transforms import (
     can_transform,
     canonical_transform,

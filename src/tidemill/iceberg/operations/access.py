@@ -1,4 +1,4 @@
-"""Storage options and credentials that clients need to open the files of Iceberg tables."""
+"""What clients need to reach the files of Iceberg tables: options, credentials, signed requests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from tidemill.catalog.model.callers import Caller
+import orjson
+
+from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.storage_access import storage_access_of
+from tidemill.catalog.operations.tables import storage_access_of
 from tidemill.catalog.ports import Authorizer, TableFiles
+from tidemill.catalog.signing_ports import RequestSigner, SignedRequest, SignRequest
+from tidemill.errors import Unsupported
 from tidemill.iceberg.model.entries import EntryKind
-from tidemill.iceberg.operations.locations import EntryLocations
+from tidemill.iceberg.operations.names import EntryLocations
+from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.ports import IcebergStore
 
 NO_ENTRY_ID: Final = UUID(int=0)
@@ -40,3 +45,30 @@ class IcebergAccess:
             found = tx.iceberg.find(ident, EntryKind.TABLE)
             own_id = NO_ENTRY_ID if found is None else found.entry_id
             return not tx.iceberg.is_in_another(location, own_id)
+
+
+READ_METHODS: Final = frozenset({"GET", "HEAD"})
+
+
+class RequestSigning:
+    def __init__(
+        self, authorizer: Authorizer, tables: IcebergTableOperations, signer: RequestSigner | None
+    ) -> None:
+        self._authorizer = authorizer
+        self._tables = tables
+        self._signer = signer
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._signer is not None
+
+    def sign(self, caller: Caller, ident: TableIdent, request: SignRequest) -> SignedRequest:
+        """Signs reads for callers that may read the table, and any request for callers that may write it."""
+        if self._signer is None:
+            raise Unsupported(
+                "Remote signing is not available: the warehouse is local, or signing is disabled"
+            )
+        if request.method not in READ_METHODS:
+            self._authorizer.require(caller, Permission.WRITE, ident)
+        entry = self._tables.load(caller, ident)
+        return self._signer.sign(orjson.loads(entry.metadata)["location"], request)

@@ -35,9 +35,9 @@ from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Document, Entry
-from tidemill.iceberg.operations.file_removal import FileRemover
 from tidemill.iceberg.operations.names import check_no_overlap, location_overlap
 from tidemill.iceberg.operations.outcomes import InDoubtCommits, Transition, are_committed, run_transaction
+from tidemill.iceberg.operations.purges import FileRemover
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 MAX_ATTEMPTS: Final = 40

@@ -1,16 +1,20 @@
-"""Operations on names that tables and views share: look up, list, register, rename and remove."""
+"""Names and locations, which tables and views share: look up, list, register, rename and remove."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
+from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.locations import ICEBERG_DIRECTORY
 from tidemill.catalog.model.tables import Page
-from tidemill.catalog.ports import Authorizer
+from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
+from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
 from tidemill.iceberg.operations.outcomes import are_committed, run_transaction
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
@@ -147,3 +151,36 @@ def check_no_overlap(tx: IcebergTransaction, entry: Entry) -> None:
 def location_overlap(location: str) -> InvalidInput:
     """Not a conflict: clients answer a conflict on a commit by retrying the same commit."""
     return InvalidInput("location", f"{location:.200} overlaps the location of another table or view")
+
+
+ANY_TABLE_ID: Final = UUID(int=0)
+
+
+class EntryLocations:
+    """New entries get a directory named by their id, not by their name, so renaming moves no files."""
+
+    def __init__(self, files: TableFiles, metadata: MetadataFiles) -> None:
+        warehouse = files.location_of(ANY_TABLE_ID).rpartition("/")[0]
+        # Clients read locations as URIs and would decode a percent sign in a path.
+        is_path = warehouse.startswith("/") and "%" not in warehouse
+        self.warehouse = f"file://{warehouse}" if is_path else warehouse
+        self._shared_directory = f"{warehouse}/{ICEBERG_DIRECTORY}"
+        self._metadata = metadata
+
+    def new(self) -> tuple[UUID, str]:
+        """A new id, and the default location of the entry with that id."""
+        entry_id = uuid4()
+        return entry_id, f"{self.warehouse}/{ICEBERG_DIRECTORY}/{entry_id}"
+
+    def resolve(self, location: str) -> str:
+        """Normalizes a location that a client chose; raises InvalidInput if it must not be used."""
+        normalized = self._metadata.resolve(location)
+        if normalized == self._shared_directory:
+            raise InvalidInput(
+                "location", f"{location:.200} is the directory that all tables share; choose one below it"
+            )
+        return normalized
+
+    def make_directories(self, location: str) -> None:
+        """Some clients only write into existing directories."""
+        self._metadata.make_directories(location)

@@ -26,7 +26,7 @@ from tidemill.catalog.retries import PAUSES_SECONDS
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry
-from tidemill.iceberg.operations.file_removal import metadata_files_of
+from tidemill.iceberg.operations.purges import metadata_files_of
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 # By then PostgreSQL has ended every transaction of a lost connection: see the timeouts in store/engine.py.

@@ -6,20 +6,87 @@ the storage is unavailable, a worker finishes later. The queue entry stays until
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
+from uuid import UUID
 
 import orjson
 import structlog
+from pyiceberg.manifest import ManifestFile, read_manifest_list
 
-from tidemill.errors import Unavailable
-from tidemill.iceberg.model.entries import Document, Entry
-from tidemill.iceberg.operations.file_removal import FileRemover, RemovableFiles
+from tidemill.catalog.ports import TableFiles
+from tidemill.errors import InvalidInput, Unavailable
+from tidemill.iceberg.model.entries import Document, Entry, EntryState
+from tidemill.iceberg.planning.scans import MISSING_FILE_ERRORS, PARSE_ERRORS, is_content_error
 from tidemill.iceberg.ports import IcebergStore
+from tidemill.iceberg.table_io import CatalogFileIO, literal_location
 
 BATCH: Final = 16
 
 log = structlog.get_logger("tidemill.iceberg")
+
+
+class RemovableFiles(Protocol):
+    def resolve(self, location: str) -> str:
+        """The location in normalized form; raises InvalidInput if it is outside the allowed locations."""
+
+    def remove(self, location: str) -> None:
+        """Ignores missing files and directories."""
+
+
+class FileRemover:
+    """Skips files outside the allowed locations, and files inside the location of another table or view."""
+
+    def __init__(self, store: IcebergStore, files: RemovableFiles) -> None:
+        self._store = store
+        self._files = files
+
+    def remove_all(self, locations: Iterable[str], owner_id: UUID) -> None:
+        def is_foreign(directory: str) -> bool:
+            with self._store.reading() as tx:
+                return tx.iceberg.is_in_another(directory, owner_id)
+
+        self._remove(locations, is_foreign)
+
+    def remove_obsolete(self, locations: Sequence[str], owner_id: UUID) -> None:
+        """Removes files that the entry no longer names.
+
+        The row stays locked meanwhile, so no registration can make an old file current again.
+        """
+        if not locations:
+            return
+        with self._store.transaction() as tx:
+            state = tx.iceberg.lock_state(owner_id)
+            current_files = set() if state is None else set(map(self._resolved, metadata_files_of(state)))
+            obsolete = [location for location in locations if self._resolved(location) not in current_files]
+            self._remove(obsolete, lambda directory: tx.iceberg.is_in_another(directory, owner_id))
+
+    def _resolved(self, location: str) -> str:
+        """Normalized, because a client may have registered the file with a different spelling."""
+        try:
+            return self._files.resolve(location)
+        except InvalidInput:
+            return location
+
+    def _remove(self, locations: Iterable[str], is_foreign: Callable[[str], bool]) -> None:
+        foreign_directories: dict[str, bool] = {}
+        for location in locations:
+            try:
+                directory = self._files.resolve(location).rpartition("/")[0]
+                if directory not in foreign_directories:
+                    foreign_directories[directory] = is_foreign(directory)
+                if foreign_directories[directory]:
+                    raise InvalidInput("location", f"{location:.200} is in another table or view")
+                self._files.remove(location)
+            except InvalidInput as error:
+                log.warning("kept a file that a table names but does not own", problem=str(error))
+
+
+def metadata_files_of(state: EntryState) -> Sequence[str]:
+    """The metadata file of the state, and those of previous states that its metadata log names."""
+    previous = orjson.loads(state.metadata).get("metadata-log") or ()
+    return [state.metadata_location, *(entry["metadata-file"] for entry in previous)]
 
 
 class ReachableFiles(RemovableFiles, Protocol):
@@ -66,3 +133,56 @@ class Purger:
         self._data_remover.remove_all((found["statistics-path"] for found in statistics), entry.entry_id)
         previous = [found["metadata-file"] for found in metadata.get("metadata-log") or ()]
         self._metadata_remover.remove_all([*previous, entry.metadata_location], entry.entry_id)
+
+
+READ_ERRORS: Final = (OSError, InvalidInput, *PARSE_ERRORS)
+
+
+class ManifestReachableFiles:
+    def __init__(self, files: TableFiles) -> None:
+        self._io = CatalogFileIO(files)
+
+    def named_by(self, metadata: Document) -> Iterator[str]:
+        manifests: dict[str, ManifestFile] = {}
+        lists = []
+        for snapshot in metadata.get("snapshots") or ():
+            if (manifest_list := snapshot.get("manifest-list")) is not None:
+                lists.append(manifest_list)
+                manifests |= {manifest.manifest_path: manifest for manifest in self._manifests(manifest_list)}
+        seen: set[str] = set()
+        for manifest in manifests.values():
+            for path in self._data_files(manifest):
+                if path not in seen:
+                    seen.add(path)
+                    yield path
+        yield from manifests
+        yield from lists
+
+    def resolve(self, location: str) -> str:
+        return literal_location(location)
+
+    def remove(self, location: str) -> None:
+        with suppress(IsADirectoryError, NotADirectoryError):
+            self._io.delete(location)
+
+    def _manifests(self, manifest_list: str) -> list[ManifestFile]:
+        try:
+            return list(read_manifest_list(self._io.new_input(manifest_list)))
+        except READ_ERRORS as error:
+            _skip_unreadable(error, "cannot read a manifest list of a purged table", manifest_list)
+            return []
+
+    def _data_files(self, manifest: ManifestFile) -> list[str]:
+        try:
+            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
+        except READ_ERRORS as error:
+            _skip_unreadable(error, "cannot read a manifest of a purged table", manifest.manifest_path)
+            return []
+        return [entry.data_file.file_path for entry in entries]
+
+
+def _skip_unreadable(error: Exception, event: str, location: str) -> None:
+    """Logs files that are missing or malformed; re-raises storage errors, which may be transient."""
+    if not (is_content_error(error) or isinstance(error, MISSING_FILE_ERRORS)):
+        raise error
+    log.warning(event, location=location, problem=str(error)[:200])

@@ -20,8 +20,7 @@ from tidemill.iceberg.metadata.table_updates import checked_updates
 from tidemill.iceberg.metadata.tables import changed_table, expired_metadata_files
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
-from tidemill.iceberg.operations.locations import EntryLocations
-from tidemill.iceberg.operations.names import check_no_overlap, now_ms
+from tidemill.iceberg.operations.names import EntryLocations, check_no_overlap, now_ms
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 

@@ -24,8 +24,13 @@ from tidemill.iceberg.model.entries import (
     StagedTable,
 )
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
-from tidemill.iceberg.operations.locations import EntryLocations
-from tidemill.iceberg.operations.names import EntryNames, check_name_free, check_no_overlap, now_ms
+from tidemill.iceberg.operations.names import (
+    EntryLocations,
+    EntryNames,
+    check_name_free,
+    check_no_overlap,
+    now_ms,
+)
 from tidemill.iceberg.operations.outcomes import run_transaction
 from tidemill.iceberg.operations.purges import Purger
 from tidemill.iceberg.ports import IcebergStore, OnCommit

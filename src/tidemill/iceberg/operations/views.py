@@ -17,8 +17,7 @@ from tidemill.iceberg.metadata.requirements import check_view_requirements
 from tidemill.iceberg.metadata.views import changed_view, check_updates, check_view, new_view
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
-from tidemill.iceberg.operations.locations import EntryLocations
-from tidemill.iceberg.operations.names import EntryNames, check_name_free, now_ms
+from tidemill.iceberg.operations.names import EntryLocations, EntryNames, check_name_free, now_ms
 from tidemill.iceberg.ports import IcebergStore, OnCommit
 
 

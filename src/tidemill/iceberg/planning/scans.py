@@ -29,8 +29,17 @@ from typing import Final
 from uuid import UUID
 
 from pyiceberg.exceptions import ResolveError, ValidationError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    LiteralPredicate,
+    Not,
+    Or,
+    Reference,
+    SetPredicate,
+)
+from pyiceberg.expressions.visitors import ResidualEvaluator, bind, residual_evaluator_of
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -44,14 +53,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import ManifestGroupPlanner
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Operation, ancestors_between_ids
-from pyiceberg.types import IcebergType, UnknownType
+from pyiceberg.types import BinaryType, FixedType, IcebergType, UnknownType
 from zstandard import ZstdError
 
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning.deletes import DeleteFiles
-from tidemill.iceberg.planning.filter_binding import bindable_filter
 from tidemill.iceberg.planning.requests import ScanRequest, pinned
 from tidemill.iceberg.planning.v3_manifests import read_manifests
 
@@ -273,3 +281,49 @@ def _translated_read_errors(metadata_location: str) -> Iterator[None]:
             f"The scan cannot be planned here, plan it in the client: {metadata_location} or one of its "
             f"manifests is not readable ({type(error).__name__}: {problem})"
         ) from error
+
+
+UNBINDABLE: Final = (ValueError, TypeError, ArithmeticError, LookupError)
+
+
+def bindable_filter(schema: Schema, request: ScanRequest) -> BooleanExpression:
+    """Raises InvalidInput if the filter has fields or values that do not fit the schema."""
+    try:
+        expression = _bindable(request.filter, schema, request)
+        bind(schema, expression, request.is_case_sensitive)
+    except UNBINDABLE as error:
+        raise InvalidInput("filter", str(error)[:500]) from error
+    return expression
+
+
+def _bindable(expression: BooleanExpression, schema: Schema, request: ScanRequest) -> BooleanExpression:
+    match expression:
+        case Not():
+            return Not(_bindable(expression.child, schema, request))
+        case And():
+            return And(
+                _bindable(expression.left, schema, request), _bindable(expression.right, schema, request)
+            )
+        case Or():
+            return Or(
+                _bindable(expression.left, schema, request), _bindable(expression.right, schema, request)
+            )
+        case LiteralPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):
+            return type(expression)(expression.term, _bytes(expression.literal.value))
+        case SetPredicate(term=Reference()) if _has_bytes(expression.term, schema, request):
+            return type(expression)(
+                expression.term, [_bytes(literal.value) for literal in expression.literals]
+            )
+        case _:
+            return expression
+
+
+def _has_bytes(term: object, schema: Schema, request: ScanRequest) -> bool:
+    if not isinstance(term, Reference):
+        return False
+    kind = schema.find_field(term.name, request.is_case_sensitive).field_type
+    return isinstance(kind, BinaryType | FixedType)
+
+
+def _bytes(value: object) -> object:
+    return bytes.fromhex(value) if isinstance(value, str) else value

@@ -200,7 +200,7 @@ class IndexRequest:
 
 
 JobRequest: TypeAlias = BackfillRequest | PreviewRequest | RefreshRequest | VerifyRequest | IndexRequest
-"""One kind of request for each JobKind; `tidemill.store.job_rows` and the worker know them by their type."""
+"""One kind of request for each JobKind; `tidemill.store.jobs` and the worker know them by their type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ An option is declared once, as a field of a request in `tidemill.jobs.model.jobs
 those of the field, and `option(...)` in the field's metadata says the rest. Everything else is derived:
 
 - how it is read from a request body: `read_options`
-- how it is stored: `tidemill.store.values`, from the types alone
+- how it is stored: `tidemill.store.column_types`, from the types alone
 - the options of commands and their help: `tidemill.cli.options`
 - the tables in `docs/protocols/management.md`: `make docs`
 

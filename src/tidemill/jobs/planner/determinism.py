@@ -8,7 +8,7 @@ from typing import Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from tidemill.catalog.model.sql_names import LanceTokenizer
+from tidemill.catalog.model.sql import LanceTokenizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.planner.sql_text import REFUSED
 

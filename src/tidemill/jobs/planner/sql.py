@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from sqlglot.schema import MappingSchema
 from sqlglot.tokens import Token, TokenType
 
-from tidemill.catalog.model.sql_nesting import bounded_nesting
+from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID, quoted
 from tidemill.jobs.model.sql import SqlPlan, SqlSource

@@ -11,7 +11,7 @@ from sqlglot.dialects.dialect import NormalizationStrategy
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
-from tidemill.catalog.model.sql_nesting import bounded_nesting
+from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
 
 Levels: TypeAlias = tuple[str, ...]

@@ -20,8 +20,7 @@ from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.iceberg.operations.access import IcebergAccess
-from tidemill.iceberg.operations.signing import RequestSigning
+from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations

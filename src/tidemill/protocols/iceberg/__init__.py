@@ -8,7 +8,7 @@ Rooms:
 - `responses`, `etags`, `credentials`: what is sent back, with fresh credentials for each response.
 - `idempotency`: runs every mutation once per Idempotency-Key and replays its response.
 - `errors`: the type and HTTP status of every error code; `paging` and `referrers`: query parameters.
-- `function_mapping`, `function_types`: registered Python functions as Iceberg functions.
+- `function_mapping`: registered Python functions as Iceberg functions.
 
 A commit flows like this: `routes.commits` reads the identifier; `idempotency.run_mutation` looks for an
 earlier response and otherwise runs the operation of `tidemill.iceberg`. That stores the response in the

@@ -11,8 +11,8 @@ from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, query_flag
-from tidemill.protocols.lance.dialect import is_lancedb
 from tidemill.protocols.lance.mapping import properties_of
+from tidemill.protocols.lance.requests import is_lancedb
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 MAX_KEYS: Final = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.protocols.http.app import Service
-from tidemill.protocols.lance.dialect import with_capability_header
 from tidemill.protocols.lance.errors import render_error
+from tidemill.protocols.lance.requests import with_capability_header
 from tidemill.protocols.lance.routes import (
     batches,
     columns,

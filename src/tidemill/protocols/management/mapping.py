@@ -1,4 +1,4 @@
-"""Translates jobs, functions, plans and views to the JSON of the management API."""
+"""Translates jobs, functions, plans and views to the JSON of the management API, and its pages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import Job, JobEvent
 from tidemill.jobs.model.lineage import LineageEntry, ObjectLineage
@@ -16,6 +17,8 @@ from tidemill.jobs.model.plans import BackfillExplanation, RefreshExplanation
 from tidemill.jobs.model.provenance import ColumnStatus
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import query_integer
 
 PREVIEWED_ROWS: Final = "arrow"
 
@@ -172,3 +175,24 @@ def _lineage_entry_json(entry: LineageEntry) -> dict[str, Any]:
 
 def _time(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+DEFAULT_PAGE: Final = 100
+MAX_PAGE: Final = 1000
+
+
+def page_limit(call: Call, default: int = DEFAULT_PAGE, maximum: int = MAX_PAGE) -> int:
+    limit = query_integer(call.query, "limit")
+    if limit is None:
+        return default
+    if not 1 <= limit <= maximum:
+        raise InvalidInput("limit", f"must be between 1 and {maximum}")
+    return limit
+
+
+def row_token(call: Call) -> int | None:
+    """The last row id of the previous page."""
+    row_id = query_integer(call.query, "page_token")
+    if row_id is not None and row_id < 0:
+        raise InvalidInput("page_token", f"must be the page_token of a previous page, not {row_id}")
+    return row_id

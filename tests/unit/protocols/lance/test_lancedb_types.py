@@ -7,7 +7,7 @@ import pytest
 from lancedb.functions import _canonical_arrow_type
 
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.protocols.lance.lancedb_types import function_type
+from tidemill.protocols.lance.lancedb_functions import function_type
 
 ITEM = pa.field("item", pa.float32(), nullable=False)
 

@@ -17,7 +17,6 @@ from tidemill.protocols.http.fields import Fields, query_integer
 from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.dialect import with_version_header
 from tidemill.protocols.lance.edit_mapping import (
     delete_json,
     delete_predicate,
@@ -36,7 +35,7 @@ from tidemill.protocols.lance.mapping import (
 )
 from tidemill.protocols.lance.query_mapping import explained_query, optional_expression, table_query
 from tidemill.protocols.lance.query_responses import arrow_file_response
-from tidemill.protocols.lance.requests import table_request
+from tidemill.protocols.lance.requests import table_request, with_version_header
 
 NO_BODY: Final = Fields({})
 

@@ -14,7 +14,6 @@ from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.job_requests import idempotency_key
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.dialect import is_lancedb
 from tidemill.protocols.lance.index_mapping import (
     index_definition,
     index_json,
@@ -22,7 +21,7 @@ from tidemill.protocols.lance.index_mapping import (
     statistics_json,
 )
 from tidemill.protocols.lance.mapping import branch_of
-from tidemill.protocols.lance.requests import table_request
+from tidemill.protocols.lance.requests import is_lancedb, table_request
 
 
 def create_table_index(call: Call) -> Response:

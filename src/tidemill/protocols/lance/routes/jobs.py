@@ -16,12 +16,12 @@ from tidemill.protocols.http.responses import arrow_stream_response, json_respon
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.job_mapping import (
     EVENT_SCHEMA,
+    event_condition,
     event_rows,
     events_table,
     job_json,
     job_summary,
 )
-from tidemill.protocols.lance.lancedb_events import event_condition
 from tidemill.protocols.lance.lancedb_functions import (
     is_registration,
     registered_by_job,

@@ -13,8 +13,7 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Page
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.lance.dialect import is_lancedb
-from tidemill.protocols.lance.requests import read_page, table_request
+from tidemill.protocols.lance.requests import is_lancedb, read_page, table_request
 
 Ref = TypeVar("Ref", Tag, Branch)
 

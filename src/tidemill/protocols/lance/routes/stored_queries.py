@@ -8,7 +8,7 @@ from uuid import uuid4
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.catalog.model.sql_names import quoted_name
+from tidemill.catalog.model.sql import quoted_name
 from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import Table, TableKind
 from tidemill.protocols.http.call import Call
@@ -16,9 +16,8 @@ from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.arrow_json import Vocabulary, schema_json
-from tidemill.protocols.lance.dialect import LANCEDB_HEADER
 from tidemill.protocols.lance.lancedb_sql import read_query
-from tidemill.protocols.lance.requests import table_request
+from tidemill.protocols.lance.requests import LANCEDB_HEADER, table_request
 
 KNOWN_KEYS: Final = frozenset({"id", "query", "identity", "context"})
 

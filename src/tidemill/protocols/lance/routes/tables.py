@@ -14,7 +14,6 @@ from tidemill.protocols.http.identifiers import delimiter_of, namespace_of
 from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.arrow_json import Vocabulary
-from tidemill.protocols.lance.dialect import is_lancedb
 from tidemill.protocols.lance.mapping import (
     description_json,
     properties_of,
@@ -26,7 +25,7 @@ from tidemill.protocols.lance.mapping import (
     table_point,
     table_uri,
 )
-from tidemill.protocols.lance.requests import flag_of, page_of, read_page, table_request
+from tidemill.protocols.lance.requests import flag_of, is_lancedb, page_of, read_page, table_request
 from tidemill.protocols.lance.routes.namespaces import namespaces_in
 
 

@@ -10,8 +10,8 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.identifiers import levels_of
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
+from tidemill.protocols.lance.mapping import transaction_actions, transaction_json
 from tidemill.protocols.lance.requests import namespace_request
-from tidemill.protocols.lance.transaction_mapping import transaction_actions, transaction_json
 
 
 def describe_transaction(call: Call) -> Response:

@@ -11,9 +11,13 @@ from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.job_requests import idempotency_key, refresh_request
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.lancedb_views import described_view_json, is_sql_view, sql_view_definition
 from tidemill.protocols.lance.requests import table_request
-from tidemill.protocols.lance.view_mapping import view_definition
+from tidemill.protocols.lance.view_mapping import (
+    described_view_json,
+    is_sql_view,
+    sql_view_definition,
+    view_definition,
+)
 
 
 def create_materialized_view(call: Call) -> Response:

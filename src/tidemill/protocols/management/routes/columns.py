@@ -15,8 +15,7 @@ from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.job_requests import idempotency_key, preview_request
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import row_error_json, status_json
-from tidemill.protocols.management.paging import page_limit, row_token
+from tidemill.protocols.management.mapping import page_limit, row_error_json, row_token, status_json
 
 DEFAULT_ROWS: Final = 10_000
 MAX_ROWS: Final = 100_000

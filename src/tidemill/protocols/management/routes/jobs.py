@@ -17,8 +17,7 @@ from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER, delimiter_of, split_id
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import event_json, job_json, listed_job_json
-from tidemill.protocols.management.paging import page_limit
+from tidemill.protocols.management.mapping import event_json, job_json, listed_job_json, page_limit
 
 MAX_WAIT_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02

@@ -12,8 +12,13 @@ from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.job_requests import idempotency_key, verify_request
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.management.mapping import lineage_json, row_error_json, view_status_json
-from tidemill.protocols.management.paging import page_limit, row_token
+from tidemill.protocols.management.mapping import (
+    lineage_json,
+    page_limit,
+    row_error_json,
+    row_token,
+    view_status_json,
+)
 from tidemill.protocols.management.routes.columns import DEFAULT_ERRORS, MAX_ERRORS
 
 

@@ -1,4 +1,4 @@
-"""The ledger of rows on which functions failed."""
+"""The two ledgers: parts that jobs have committed, and rows on which functions failed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,65 @@ from typing import Any, Final
 from uuid import UUID
 
 from pyroaring import BitMap64
-from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy import Column, Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
+from tidemill.jobs.errors import JobNotFound
 from tidemill.jobs.model.failures import RowError, RowFailure
+from tidemill.jobs.model.jobs import Part
 from tidemill.store.column_types import DatabaseTime
+from tidemill.store.schema import job_parts, jobs
 from tidemill.store.schema import row_errors as rows
+
+
+class SqlPartLedger:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, part: Part) -> None:
+        row = {
+            "job_id": part.job_id,
+            "part": part.part,
+            "epoch": part.epoch,
+            "table_id": part.table_id,
+            "version": part.version,
+            "row_ids": part.rows,
+        }
+        try:
+            with self._connection.begin_nested():
+                sequence = next_number(self._connection, part.job_id, jobs.c.part_count)
+                self._connection.execute(insert(job_parts).values({**row, "sequence": sequence}))
+        except IntegrityError as error:
+            raise _applied(part) from error
+
+    def check_new(self, part: Part) -> None:
+        """Raises ConcurrentModification if the part was already applied."""
+        query = select(job_parts.c.part).where(
+            job_parts.c.job_id == part.job_id, job_parts.c.part == part.part
+        )
+        if self._connection.scalar(query) is not None:
+            raise _applied(part)
+
+    def list_of(self, job_id: str) -> Sequence[Part]:
+        query = select(job_parts).where(job_parts.c.job_id == job_id).order_by(job_parts.c.sequence)
+        return [
+            Part(row.job_id, row.part, row.epoch, row.table_id, row.version, row.row_ids)
+            for row in self._connection.execute(query)
+        ]
+
+    def versions_of(self, subject_id: UUID, above: int) -> frozenset[int]:
+        query = (
+            select(job_parts.c.version)
+            .join(jobs, jobs.c.job_id == job_parts.c.job_id)
+            .where(jobs.c.subject_id == subject_id, job_parts.c.version > above)
+        )
+        return frozenset(self._connection.scalars(query))
+
+
+def _applied(part: Part) -> ConcurrentModification:
+    return ConcurrentModification(f"Part '{part.part}' of job {part.job_id} is already applied")
+
 
 DELETE_CHUNK_SIZE: Final = 500
 """Maximum number of rows per DELETE; databases limit the number of parameters."""
@@ -100,3 +152,12 @@ def _error(row: Row[Any]) -> RowError:
 def _storable(text: str) -> str:
     """Replaces lone surrogates, which no column can hold, and NUL, which PostgreSQL cannot."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def next_number(connection: Connection, job_id: str, counter: Column[int]) -> int:
+    """Returns 1, 2, 3… without duplicates or gaps: the job's row stays locked until the transaction ends."""
+    increment = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
+    number = connection.scalar(increment)
+    if number is None:
+        raise JobNotFound(job_id)
+    return number

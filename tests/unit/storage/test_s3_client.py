@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tidemill.storage.client_options import missing_variables, read_environment
+from tidemill.storage.s3_client import missing_variables, read_environment
 
 STORE = "http://store:9000"
 REGIONS = {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from tidemill.catalog.model.sql_nesting import MAX_NESTING, bounded_nesting
+from tidemill.catalog.model.sql import MAX_NESTING, bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.planner.sql import is_plain_scan, plan_sql, sql_sources
 

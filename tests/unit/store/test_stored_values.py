@@ -21,8 +21,8 @@ from tidemill.jobs.model.jobs import (
     RowSelection,
     VerifyRequest,
 )
-from tidemill.store.job_rows import REQUESTS
-from tidemill.store.values import value_of
+from tidemill.store.column_types import value_of
+from tidemill.store.jobs import REQUESTS
 
 # As servers of release 0.1 store them: these lie in databases, so they are not to be changed.
 STORED_BACKFILL = """{"column": "size", "branch": "dev", "where": "id > 1", "only": "stale", "read_version":
