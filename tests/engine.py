@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 import cloudpickle
 import lance
@@ -20,7 +20,7 @@ from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.catalog.model.tables import InsertMode
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
-from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
+from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     IndexRequest,
@@ -36,6 +36,7 @@ from tidemill.jobs.model.stages import (
     Published,
     RunSql,
     RunTableFunction,
+    ViewStage,
     WriteViewRows,
     WrittenRows,
 )
@@ -44,6 +45,7 @@ from tidemill.jobs.ports import StageExecutor, StageWatch
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.service.views import ViewDefinition
 from tidemill.jobs.stage_errors import RowFailed
+from tidemill.jobs.views.kinds import BEHAVIORS
 from tidemill.jobs.worker.backfill import BackfillRunner
 from tidemill.jobs.worker.evaluate_views import ViewEvaluator
 from tidemill.jobs.worker.indexing import IndexRunner
@@ -77,16 +79,18 @@ class InlineStageExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._run(compute_pieces, stage, watch, [item for task in stage.tasks for item in task])
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
-        work = [item for task in stage.tasks for item in task]
-        return combine_rows(self._run(write_view_fragments, stage, watch, work))
-
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
-        return combine_rows(self._run(write_table_fragments, stage, watch, stage.partitions))
-
-    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
-        watch.check()
-        return run_sql_inline(stage)
+    def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
+        match stage:
+            case WriteViewRows():
+                work = [item for task in stage.tasks for item in task]
+                return combine_rows(self._run(write_view_fragments, stage, watch, work))
+            case RunTableFunction():
+                return combine_rows(self._run(write_table_fragments, stage, watch, stage.partitions))
+            case RunSql():
+                watch.check()
+                return run_sql_inline(stage)
+            case _:
+                assert_never(stage)
 
     def _run(
         self, kernel: Callable[..., list[Any]], stage: Any, watch: StageWatch, work: Sequence[Any]
@@ -168,7 +172,7 @@ class Engine:
 
     def new_worker(self, owner: str, policy: LeasePolicy | None = None) -> JobWorker:
         lake = self.lake
-        evaluator = ViewEvaluator(lake.view_assessor, self.executor, lake.clusters)
+        evaluator = ViewEvaluator(lake.view_assessor, lake.sources, self.executor, lake.clusters)
         return JobWorker(
             lake.store,
             owner,
@@ -243,7 +247,7 @@ class Engine:
             table = tx.tables.get(source)
         schema = self.lake.data.schema(table, None)
         projected = self.lake.sources.project(table, frozen(asked, schema) if function is None else asked)
-        definition = ViewDefinition(kind, asked, "{}", view_output(kind, projected, function), function)
+        definition = ViewDefinition(kind, asked, "{}", BEHAVIORS[kind].output(projected, function), function)
         return self.define_view(name, definition)
 
     def define_view(self, name: str, definition: ViewDefinition) -> TableIdent:

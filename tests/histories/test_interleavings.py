@@ -18,8 +18,7 @@ from tidemill.jobs.model.stages import (
     ColumnFile,
     ComputedRows,
     FillColumn,
-    RunSql,
-    RunTableFunction,
+    ViewStage,
     WriteViewRows,
     WrittenRows,
 )
@@ -46,16 +45,11 @@ class DisturbedExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._inner.compute_rows(stage, watch)
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
-        written = self._inner.write_view_rows(stage, watch)
-        self._let_in()
+    def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
+        written = self._inner.write_view(stage, watch)
+        if isinstance(stage, WriteViewRows):
+            self._let_in()
         return written
-
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
-        return self._inner.run_table_function(stage, watch)
-
-    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
-        return self._inner.run_sql(stage, watch)
 
     def _let_in(self) -> None:
         disturb, self.disturb = self.disturb, None

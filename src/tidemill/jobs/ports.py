@@ -29,9 +29,7 @@ from tidemill.jobs.model.stages import (
     FillColumn,
     Partition,
     Published,
-    RunSql,
-    RunTableFunction,
-    WriteViewRows,
+    ViewStage,
     WrittenRows,
 )
 
@@ -328,11 +326,8 @@ class StageExecutor(Protocol):
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         """Computes the values and puts them in safety, but writes no column file."""
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows: ...
-
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows: ...
-
-    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows: ...
+    def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
+        """Makes rows of a view and compares them with those it has."""
 
 
 class StageWatch(Protocol):

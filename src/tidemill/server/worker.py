@@ -117,7 +117,7 @@ def build_worker(
     executor = SparkStageExecutor(cluster, f"{settings.job_files}/stages", settings.function_host())
     publisher = LancePublisher(adapters.versions, adapters.data)
     checkpoints = _checkpoints(adapters, settings)
-    evaluator = ViewEvaluator(adapters.view_assessor, executor, adapters.clusters)
+    evaluator = ViewEvaluator(adapters.view_assessor, adapters.sources, executor, adapters.clusters)
     return JobWorker(
         adapters.store,
         owner,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import warm_up
@@ -33,6 +33,7 @@ from tidemill.jobs.model.stages import (
     Partition,
     RunSql,
     RunTableFunction,
+    ViewStage,
     WriteViewRows,
     WrittenRows,
 )
@@ -67,16 +68,28 @@ class SparkStageExecutor:
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
         return self._run_tasks(stage, compute_pieces, watch)
 
-    def write_view_rows(self, stage: WriteViewRows, watch: StageWatch) -> WrittenRows:
-        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
-        return combine_rows(self._run(stage, write_view_fragments, shares, watch, self._host))
+    def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
+        match stage:
+            case WriteViewRows():
+                parts = self._write_rows(stage, watch)
+            case RunTableFunction():
+                parts = self._run_table_function(stage, watch)
+            case RunSql():
+                parts = self._run_sql(stage, watch)
+            case _:
+                assert_never(stage)
+        return combine_rows(parts)
 
-    def run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> WrittenRows:
+    def _write_rows(self, stage: WriteViewRows, watch: StageWatch) -> list[WrittenRows]:
+        shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
+        return self._run(stage, write_view_fragments, shares, watch, self._host)
+
+    def _run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> list[WrittenRows]:
         tasks = stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
-        return combine_rows(self._run(stage, write_table_fragments, shares, watch, self._host))
+        return self._run(stage, write_table_fragments, shares, watch, self._host)
 
-    def run_sql(self, stage: RunSql, watch: StageWatch) -> WrittenRows:
+    def _run_sql(self, stage: RunSql, watch: StageWatch) -> list[WrittenRows]:
         scratch = StageScratch(self._scratch_root)
         slots = stage.parallelism or self._cluster.slots
         with ThreadPoolExecutor(1) as pool:
@@ -87,7 +100,7 @@ class SparkStageExecutor:
             )
             try:
                 self._watch(running, scratch, watch, None)
-                return combine_rows(_outcomes(running, scratch))
+                return _outcomes(running, scratch)
             finally:
                 self._stop(running, stage.job_id)
                 scratch.remove()

@@ -23,7 +23,8 @@ from tidemill.jobs.model.jobs import Job, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.worker.auto_refresh import AutoRefresh, AutoRefreshPolicy
 
 AUTO = Caller("auto-refresh")

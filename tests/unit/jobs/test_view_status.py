@@ -22,7 +22,8 @@ from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.view_status import SourceStatus, ViewStatus
 from tidemill.jobs.service.view_status import ViewStatusOperations
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView
 
 CHANGE = SourceChange(("docs",), 2, 5, 3, 2, 1)
 BEHIND = RefreshPlan(RefreshMode.INCREMENTAL, "rows changed", (CHANGE,), 5)

@@ -46,9 +46,9 @@ from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.lineage import Lineage
 from tidemill.jobs.service.provenance import ColumnProvenance
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.view_definitions import ViewDefinition
 from tidemill.jobs.service.view_status import ViewStatusOperations
 from tidemill.jobs.service.views import CreatedView, ViewOperations
+from tidemill.jobs.views.definitions import ViewDefinition
 from tidemill.protocols.http.operations import HealthReport
 
 SOME_ID = UUID(int=7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -10,9 +10,12 @@ from uuid import UUID, uuid5
 
 import pyarrow as pa
 
+from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 
 SOURCE_ROW_ID: Final = "__source_row_id"
@@ -59,6 +62,26 @@ class ComputedColumn:
 def subject_of(column_id: UUID, branch: str) -> UUID:
     """What coverage, errors and jobs of a column are kept under: each branch has values of its own."""
     return column_id if branch == MAIN_BRANCH else uuid5(column_id, branch)
+
+
+def bind_inputs(
+    ident: TableIdent, schema: pa.Schema, function: Function, inputs: Sequence[str], field: str
+) -> tuple[str, ...]:
+    """The columns a function reads, checked to be there and to be as many as its parameters.
+
+    One of Geneva's, whose parameters only its code tells, gets all columns unless it is bound to some.
+    """
+    is_open = function.encoding is FunctionEncoding.GENEVA
+    bound = tuple(inputs) or (tuple(schema.names) if is_open else function.parameters)
+    if not bound:
+        raise InvalidInput(field, f"{function.name} needs at least one input column")
+    if not is_open and len(bound) != len(function.parameters):
+        parameters = ", ".join(function.parameters)
+        raise InvalidInput(field, f"{function.name} takes ({parameters}), but got {len(bound)} columns")
+    for name in bound:
+        if name not in schema.names and name.split(".")[0] not in schema.names:
+            raise TableColumnNotFound(ident, name, tuple(schema.names))
+    return bound
 
 
 class ViewKind(StrEnum):
@@ -158,13 +181,6 @@ class MaterializedView:
     def is_partitioned(self) -> bool:
         return self.partition_by is not None or self.partition_index is not None
 
-    @property
-    def key(self) -> str | None:
-        """The column that says which rows are replaced together; None: only all of them are."""
-        if self.statement is not None or self.is_partitioned:
-            return KEY
-        return None if self.kind is ViewKind.UDTF else SOURCE_ROW_ID
-
 
 def source_subject(view_id: UUID, source_id: UUID, place: int) -> UUID:
     """What the coverage of one of a view's sources is kept under; the first one's under the view itself."""
@@ -176,21 +192,6 @@ def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
     if query.columns is not None:
         return query
     return replace(query, columns={name: quoted(name) for name in schema.names})
-
-
-def view_output(
-    kind: ViewKind, projected: pa.Schema, function: Function | None, *, has_key: bool = False
-) -> pa.Schema:
-    """The columns of a view: where each row comes from, what it inherits, what the function made."""
-    made = [] if function is None else list(function.output)
-    hidden = [pa.field(KEY, pa.int64(), nullable=False)] if has_key else []
-    if kind is ViewKind.UDTF:
-        return pa.schema([*hidden, *made])
-    if not has_key:
-        hidden = [pa.field(SOURCE_ROW_ID, pa.int64(), nullable=False)]
-    if kind is ViewKind.CHUNKER:
-        hidden.append(pa.field(CHILD_INDEX, pa.int32(), nullable=False))
-    return pa.schema([*hidden, *projected, *made])
 
 
 def quoted(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -262,6 +262,9 @@ class RunSql:
     inputs: tuple[SqlInput, ...]
     target: ViewTarget
     parallelism: int | None = None
+
+
+ViewStage: TypeAlias = WriteViewRows | RunTableFunction | RunSql
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, TableFiles, TransactionEffect
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn, SourceQuery
+from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn, SourceQuery, bind_inputs
 from tidemill.jobs.planning.assess import DeclaredColumn
 from tidemill.jobs.ports import ColumnTypes, JobStore, SourceTables, job_transaction
 
@@ -211,26 +211,6 @@ class ColumnOperations:
         for declaration in declarations:
             for path, content in declaration.files.items():
                 self._files.write(self._files.key_of(f"{table.location}/{path}"), content)
-
-
-def bind_inputs(
-    ident: TableIdent, schema: pa.Schema, function: Function, inputs: Sequence[str], field: str
-) -> tuple[str, ...]:
-    """The columns a function reads, checked to be there and to be as many as its parameters.
-
-    One of Geneva's, whose parameters only its code tells, gets all columns unless it is bound to some.
-    """
-    is_open = function.encoding is FunctionEncoding.GENEVA
-    bound = tuple(inputs) or (tuple(schema.names) if is_open else function.parameters)
-    if not bound:
-        raise InvalidInput(field, f"{function.name} needs at least one input column")
-    if not is_open and len(bound) != len(function.parameters):
-        parameters = ", ".join(function.parameters)
-        raise InvalidInput(field, f"{function.name} takes ({parameters}), but got {len(bound)} columns")
-    for name in bound:
-        if name not in schema.names and name.split(".")[0] not in schema.names:
-            raise TableColumnNotFound(ident, name, tuple(schema.names))
-    return bound
 
 
 def _fields(declared: DeclaredColumn, metadata: Mapping[str, Mapping[str, str]]) -> list[pa.Field]:

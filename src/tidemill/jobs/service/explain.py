@@ -21,7 +21,8 @@ from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.refresh_requests import check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView
 
 # So many earlier jobs of the column are asked how fast they were.
 PAST_JOBS: Final = 5

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
+
+import pyarrow as pa
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import FunctionEncoding
+from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
-from tidemill.errors import InvalidInput, PermissionDenied
+from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.coverage import top_level
 from tidemill.jobs.model.derived import MaterializedView, SourceQuery
 from tidemill.jobs.model.lineage import (
@@ -26,9 +28,8 @@ from tidemill.jobs.model.lineage import (
     follow,
 )
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
-from tidemill.jobs.views.lineage import name_of, object_links, view_links
-from tidemill.jobs.views.sql.lineage import statement_links
-from tidemill.jobs.views.sql.plan import plan_sql
+from tidemill.jobs.views.kinds import behavior_of
+from tidemill.jobs.views.lineage import name_of, object_links
 
 
 class Lineage:
@@ -76,7 +77,8 @@ class Lineage:
 class _Walk:
     """One caller's way along the links; what was looked up is kept until it is over.
 
-    It never goes on behind something the caller may not read: links tell of definitions.
+    It never goes on behind something the caller may not read: links tell of definitions. It is the
+    `DefinitionReader` of the views it comes to.
     """
 
     def __init__(
@@ -94,9 +96,9 @@ class _Walk:
         with self._store.reading() as tx:
             view = tx.derived.find_view(node.table_id)
             computed = _computed_links(tx, node.table_id)
-        found = [] if view is None else self._links_of(view)
         if view is not None and node.column is None:
-            return self._shown(object_links(view, found), lambda link: link.origin)
+            return self._shown(self._object_links_of(view), lambda link: link.origin)
+        found = [] if view is None else self._links_of(view)
         # The filter decides about every value of a view.
         made = {node, Node(node.table_id)}
         wanted = [link for link in (*computed, *found) if node.column is not None and link.made in made]
@@ -108,8 +110,7 @@ class _Walk:
             computed = _computed_links(tx, node.table_id)
         found = [] if node.column is None else computed
         for view in views:
-            links = self._links_of(view)
-            found += object_links(view, links) if node.column is None else links
+            found += self._object_links_of(view) if node.column is None else self._links_of(view)
         return self._shown([link for link in found if link.origin == node], lambda link: link.made)
 
     def kind_of(self, node: Node) -> ObjectKind:
@@ -152,43 +153,32 @@ class _Walk:
                 self._tables[table_id] = tx.tables.find_by_id(table_id)
         return self._tables[table_id]
 
-    def _links_of(self, view: MaterializedView) -> list[Link]:
-        if view.view_id not in self._links:
-            self._remembered |= {source.table_id: source.levels for source in view.sources}
-            is_sql = view.statement is not None
-            self._links[view.view_id] = self._sql_links(view) if is_sql else self._query_links(view)
-        return self._links[view.view_id]
-
-    def _query_links(self, view: MaterializedView) -> list[Link]:
-        digests = {column.function_digest for column in view.columns}
-        if view.function_digest is not None:
-            digests.add(view.function_digest)
+    def functions(self, digests: Iterable[str]) -> Mapping[str, Function]:
         with self._store.reading() as tx:
-            functions = {digest: tx.functions.get(digest) for digest in digests}
-        return view_links(view, functions, lambda expression: self._columns_read(view, expression))
+            return {digest: tx.functions.get(digest) for digest in digests}
 
-    def _sql_links(self, view: MaterializedView) -> list[Link]:
-        """None when a source was dropped, or has lost what the statement reads: nobody can say any more."""
-        tables = [self._table(source.table_id) for source in view.sources]
-        schemas = [
-            (source.levels, self._sources.snapshot(table, None).schema)
-            for source, table in zip(view.sources, tables, strict=True)
-            if table is not None
-        ]
-        if len(schemas) < len(view.sources):
-            return []
-        try:
-            plan = plan_sql(view.statement or "", schemas, "source_query")
-        except InvalidInput:
-            return []
-        return statement_links(view, plan)
-
-    def _columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
+    def columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
         source = self._table(view.sources[0].table_id)
         if source is None:
             return None
         query = SourceQuery(source.ident.levels, {}, expression)
         return self._sources.columns_read(source, query, (), None)
+
+    def source_schemas(self, view: MaterializedView) -> Sequence[pa.Schema] | None:
+        tables = [self._table(source.table_id) for source in view.sources]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables):
+            return None
+        return [self._sources.snapshot(table, None).schema for table in known]
+
+    def _links_of(self, view: MaterializedView) -> list[Link]:
+        if view.view_id not in self._links:
+            self._remembered |= {source.table_id: source.levels for source in view.sources}
+            self._links[view.view_id] = behavior_of(view).links(view, self) if view.sources else []
+        return self._links[view.view_id]
+
+    def _object_links_of(self, view: MaterializedView) -> list[Link]:
+        return object_links(view, self._links_of(view), behavior_of(view).through)
 
 
 def _computed_links(tx: JobTransaction, table_id: UUID) -> list[Link]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import ViewKind
 from tidemill.jobs.model.jobs import RefreshRequest
-from tidemill.jobs.views.assess import DeclaredView
+from tidemill.jobs.views.behavior import DeclaredView
+from tidemill.jobs.views.kinds import behavior_of
 
 
 def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: VersionOperations) -> None:
     """Raises InvalidInput with the field."""
-    ident, kind = declared.table.ident, declared.view.kind
-    if request.output_limit is not None and kind is not ViewKind.CHUNKER:
-        raise InvalidInput("output_limit", f"is for chunker views; {ident} is of kind {kind}")
-    if kind is ViewKind.UDTF or declared.view.statement is not None:
+    ident, behavior = declared.table.ident, behavior_of(declared.view)
+    if request.output_limit is not None and not behavior.can_be_capped:
+        raise InvalidInput("output_limit", f"is for chunker views; {ident} is of kind {declared.view.kind}")
+    if not behavior.is_by_row:
         _check_by_row(declared, request)
     version = request.source_version
     if version is None:

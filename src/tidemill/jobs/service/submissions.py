@@ -30,7 +30,8 @@ from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, SourceTables
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.refresh_requests import check_refresh
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView
 
 
 class JobOperations:

@@ -19,20 +19,14 @@ from tidemill.jobs.model.derived import MaterializedView, SourceQuery, ViewSourc
 from tidemill.jobs.model.jobs import RefreshRequest
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, job_transaction
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.view_definitions import (
+from tidemill.jobs.views.definitions import (
     FunctionColumn,
     ReadSource,
     SettledView,
     ViewDefinition,
-    bound_columns,
-    bound_inputs,
-    check_form,
-    checked_output,
     definition_digest,
-    expected_output,
-    settled_query,
 )
-from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
+from tidemill.jobs.views.kinds import behavior_of
 
 __all__ = ["CreatedView", "DescribedView", "FunctionColumn", "ViewDefinition", "ViewOperations"]
 
@@ -79,7 +73,7 @@ class ViewOperations:
             self._authorizer.require(caller, Permission.FUNCTION, ident)
         if definition.is_populated:
             self._authorizer.require(caller, Permission.COMPUTE, ident)
-        check_form(definition)
+        behavior_of(definition).check(definition)
         sources = self._read(caller, ident, definition)
         settled = self._settled(ident, definition, sources)
         view_id = uuid4()
@@ -152,31 +146,14 @@ class ViewOperations:
         if definition.is_opaque:
             assert definition.output is not None
             return SettledView(definition.query, definition.output, definition.inputs)
-        if definition.statement is not None:
-            known = [(source.ident.levels, source.schema) for source in sources]
-            plan = plan_sql(definition.statement, known, definition.query_field)
-            output = checked_output(ident, definition, plan.output)
-            return SettledView(SourceQuery(sources[0].ident.levels), output)
-        (source,) = sources
-        inputs, columns = bound_inputs(definition, source), bound_columns(definition, source)
-        if definition.partition_index is not None:
-            version = self._sources.snapshot(source.table, None).version
-            self._sources.index_partitions(source.table, version, definition.partition_index)
-        query = settled_query(definition, source)
-        projected = self._sources.project(source.table, query, definition.query_field)
-        output = checked_output(ident, definition, expected_output(definition, projected))
-        return SettledView(query, output, inputs, columns)
+        return behavior_of(definition).settle(ident, definition, sources, self._sources)
 
 
 def _source_idents(definition: ViewDefinition) -> list[TableIdent]:
     """Each source once, in the order in which they are named."""
     if definition.is_opaque:
         return []
-    named: Sequence[tuple[str, ...]] = (definition.query.source,)
-    if definition.statement is not None:
-        named = sql_sources(definition.statement, definition.query_field)
-        if not named:
-            raise InvalidInput(definition.query_field, "reads no table; a view is made from at least one")
+    named = behavior_of(definition).named_sources(definition)
     return [table_ident(levels, definition.query_field) for levels in dict.fromkeys(named)]
 
 
@@ -216,15 +193,12 @@ def _described(tx: JobTransaction, table: Table, view: MaterializedView) -> Desc
 def _view(
     view_id: UUID, definition: ViewDefinition, settled: SettledView, sources: Sequence[ReadSource]
 ) -> MaterializedView:
+    known = settled.source_columns or ((),) * len(sources)
     return MaterializedView(
         view_id=view_id,
         sources=tuple(
-            ViewSource(
-                source.table.table_id,
-                source.ident.levels,
-                () if definition.statement is None else tuple(source.schema.names),
-            )
-            for source in sources
+            ViewSource(source.table.table_id, source.ident.levels, columns)
+            for source, columns in zip(sources, known, strict=True)
         ),
         kind=definition.kind,
         query=settled.query,

@@ -25,7 +25,8 @@ from tidemill.jobs.stage_errors import (
     TooManyRowsSkipped,
     ViewRowsChanged,
 )
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.worker.evaluate_views import ViewEvaluator, evaluation_of
 from tidemill.jobs.worker.running import RunningJob
 
@@ -136,7 +137,7 @@ class RefreshRunner:
         how = replace(evaluation_of(declared, one.request), is_suspect=is_suspect)
         written = self._evaluator.evaluate(one.running, declared, one.progress, plan, target, how)
         wanted = None if plan.is_full else plan.keys if plan.keys is not None else plan.stale
-        rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, wanted)
+        rows = self._sources.keyed_rows(declared.table, there.version, target.key, wanted)
         removed = rows.all_rows() - written.kept - rows.rows_of(written.skipped)
         self._count(one, written, plan.rows)
         return _Outcome(there.version, written, removed, covered_after(one.progress, None, None))
@@ -146,7 +147,7 @@ class RefreshRunner:
         declared, source = one.declared, one.progress.first
         there = self._sources.snapshot(declared.table, None)
         target = self._evaluator.target(declared, there, one.request.max_rows_per_fragment)
-        rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, None)
+        rows = self._sources.keyed_rows(declared.table, there.version, target.key, None)
         kept = BitMap64() if one.plan.is_full else source.kept
         cap = output_cap(limit, kept, rows)
         how = replace(evaluation_of(declared, one.request), cap=cap, is_suspect=is_suspect)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from pyroaring import BitMap64
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import RefreshPolicy, ViewKind
+from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import VerifyRequest
 from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
 from tidemill.jobs.model.stages import Difference, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of
 from tidemill.jobs.ports import SourceTables
-from tidemill.jobs.views.assess import DeclaredView, ViewAssessor, unsigned
-from tidemill.jobs.worker.evaluate_views import Evaluation, ViewEvaluator
+from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.behavior import DeclaredView, Evaluation
+from tidemill.jobs.views.kinds import behavior_of
+from tidemill.jobs.worker.evaluate_views import ViewEvaluator
 from tidemill.jobs.worker.running import RunningJob
 
 EXAMPLES: Final = 10
@@ -54,7 +55,7 @@ class VerifyRunner:
         how = Evaluation(cluster=request.cluster, environment=declared.view.environment)
         made = self._evaluator.evaluate(running, declared, progress, sample.plan, target, how)
         running.progress = replace(running.progress, done=sample.rows, computed=sample.rows)
-        rows = self._sources.keyed_rows(declared.table, there.version, declared.view.key, sample.wanted)
+        rows = self._sources.keyed_rows(declared.table, there.version, target.key, sample.wanted)
         return _result(progress, sample, made, rows)
 
     def _sample(self, declared: DeclaredView, progress: ViewProgress, request: VerifyRequest) -> _Sample:
@@ -63,8 +64,11 @@ class VerifyRunner:
         is_whole = progress.whole_reason is not None
         # What was skipped holds results of before, which nobody can make again.
         skipped = self._assessor.skipped(declared)
-        if skipped and declared.view.kind is ViewKind.UDTF:
-            return self._sample_partitions(declared, plan, skipped)
+        if skipped:
+            version, behavior = plan.source_version, behavior_of(declared.view)
+            keys = behavior.keys_without(declared, version, skipped, self._sources)
+            if keys is not None:
+                return _Sample(replace(plan, keys=keys), None, plan.rows, skipped)
         covered = source.coverage.rows - skipped
         if covered != source.live and not is_whole:
             return self._sample_rows(source, plan, covered, request)
@@ -75,20 +79,14 @@ class VerifyRunner:
     def _sample_of(
         self, declared: DeclaredView, progress: ViewProgress, plan: RefreshPlan, request: VerifyRequest
     ) -> _Sample:
-        view, source = declared.view, progress.first
-        if view.statement is None and not view.is_partitioned:
+        source, columns = progress.first, behavior_of(declared.view).sample_columns(declared.view, progress)
+        if columns is None:
             return self._sample_rows(source, plan, source.live, request)
-        if view.partition_index is not None:
+        if not columns:
             return _Sample(plan, None, plan.rows)
         picked = _picked(source.live, request)
-        columns = _key_columns(view.partition_by, progress)
         keys = self._sources.key_hashes(declared.source, source.snapshot.version, picked, columns)
         return _Sample(replace(plan, keys=keys), keys, len(picked))
-
-    def _sample_partitions(self, declared: DeclaredView, plan: RefreshPlan, skipped: BitMap64) -> _Sample:
-        partitions = self._assessor.partitions(declared, plan.source_version)
-        keys = BitMap64([unsigned(partition.key) for partition in partitions]) - skipped
-        return _Sample(replace(plan, keys=keys), None, plan.rows, skipped)
 
     def _sample_rows(
         self, source: SourceProgress, plan: RefreshPlan, rows: BitMap64, request: VerifyRequest
@@ -98,12 +96,6 @@ class VerifyRunner:
         return _Sample(
             replace(plan, work=work_of(source.snapshot, located), rows=len(picked)), picked, len(picked)
         )
-
-
-def _key_columns(partition_by: str | None, progress: ViewProgress) -> Sequence[str]:
-    if partition_by is not None:
-        return (partition_by,)
-    return () if progress.sql is None else progress.sql.sources[0].key_columns
 
 
 def _result(progress: ViewProgress, sample: _Sample, made: WrittenRows, rows: KeyedRows) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, RefreshRequest
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.service.columns import ColumnDeclaration
-from tidemill.jobs.service.view_definitions import FunctionColumn
+from tidemill.jobs.views.definitions import FunctionColumn
 
 PAGES = table_ident(("docs", "pages"))
 

@@ -4,48 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from tidemill.catalog.errors import InvalidTableSchema, TableColumnNotFound
+from tidemill.catalog.errors import InvalidTableSchema
 from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import Table, TableKind
+from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import (
-    CHILD_INDEX,
-    IS_SET,
     KEY,
-    SOURCE_ROW_ID,
     RefreshPolicy,
     SourceQuery,
     ViewColumn,
     ViewKind,
-    frozen,
-    view_output,
+    bind_inputs,
 )
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.service.columns import bind_inputs
 from tidemill.jobs.views.sql.determinism import check_deterministic
 
-MADE_BY: Final[Mapping[ViewKind, FunctionKind]] = {
-    ViewKind.CHUNKER: FunctionKind.CHUNKER,
-    ViewKind.UDTF: FunctionKind.TABLE,
-}
-# What a view keeps for itself; a view made from it has its own.
-HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
-# Types whose values can be written into a condition, and of which no two are equal by accident.
-KEY_TYPES: Final[Sequence[Callable[[pa.DataType], bool]]] = (
-    pa.types.is_integer,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_boolean,
-    pa.types.is_date32,
-)
 PARTITION_BY: Final = "udtf_spec.partition_by"
 PARTITION_INDEX: Final = "udtf_spec.partition_by_indexed_column"
 
@@ -127,46 +108,43 @@ class SettledView:
     output: pa.Schema
     inputs: tuple[str, ...] = ()
     columns: tuple[ViewColumn, ...] = ()
+    # Per source, if columns added to it later are no part of the view.
+    source_columns: tuple[tuple[str, ...], ...] = ()
 
 
-def check_form(definition: ViewDefinition) -> None:
-    """What can be said without looking at any table; raises InvalidInput."""
-    _check_function(definition)
+def check_column_functions(definition: ViewDefinition) -> None:
+    """Of a view whose columns functions make: no function makes its rows."""
+    for column in definition.columns:
+        if column.function.kind.makes_rows:
+            raise InvalidInput(
+                column.field,
+                f"{column.function.name} is a {column.function.kind} function, "
+                "which does not make one value per row",
+            )
+    if definition.function is not None:
+        raise InvalidInput("udtf_spec", "must be null for a view of kind 'query'")
+
+
+def check_row_function(definition: ViewDefinition, wanted: FunctionKind) -> Function:
+    """Of a view whose rows one function of that kind makes."""
+    for column in definition.columns:
+        raise InvalidInput(column.field, "must be left out, except in a view of kind 'query'")
+    function = definition.function
+    if function is None:
+        raise InvalidInput("udtf_spec", f"is required for a view of kind '{definition.kind}'")
+    if function.kind is not wanted:
+        raise InvalidInput(
+            "udtf_spec.udtf", f"{function.name} is a {function.kind} function; a {wanted} is needed"
+        )
+    return function
+
+
+def check_partitioning(definition: ViewDefinition, *, is_allowed: bool) -> None:
     if definition.partition_by is not None and definition.partition_index is not None:
         raise InvalidInput(PARTITION_INDEX, "excludes partition_by; give one of them")
-    if definition.is_partitioned and definition.kind is not ViewKind.UDTF:
+    if definition.is_partitioned and not is_allowed:
         name = PARTITION_BY if definition.partition_by is not None else PARTITION_INDEX
         raise InvalidInput(name, f"is for views of kind udtf only, not {definition.kind}")
-    if definition.statement is not None:
-        _check_statement(definition)
-    if definition.is_opaque:
-        _check_opaque(definition)
-    _check_expressions(definition)
-
-
-def settled_query(definition: ViewDefinition, source: ReadSource) -> SourceQuery:
-    """A view without a projection has all columns of now; a chunker's has none but the chunker's."""
-    if definition.kind is ViewKind.CHUNKER:
-        return replace(definition.query, columns=definition.query.columns or {})
-    if source.table.kind is TableKind.VIEW:
-        shown = [field for field in source.schema if field.name not in HIDDEN]
-        return frozen(definition.query, pa.schema(shown))
-    return frozen(definition.query, source.schema)
-
-
-def bound_inputs(definition: ViewDefinition, source: ReadSource) -> tuple[str, ...]:
-    """What the chunker or table function of the view reads."""
-    function, inputs = definition.function, definition.inputs
-    if function is None:
-        return ()
-    if definition.kind is ViewKind.UDTF:
-        _check_partitions(definition, source)
-        known = {*source.schema.names, *(definition.query.columns or {})}
-        for name in inputs:
-            if name not in known and name.split(".")[0].strip("`") not in known:
-                raise TableColumnNotFound(source.ident, name, tuple(source.schema.names))
-        return inputs
-    return bind_inputs(source.ident, source.schema, function, inputs, "udtf_spec.input_columns")
 
 
 def bound_columns(definition: ViewDefinition, source: ReadSource) -> tuple[ViewColumn, ...]:
@@ -178,20 +156,6 @@ def bound_columns(definition: ViewDefinition, source: ReadSource) -> tuple[ViewC
         )
         for column in definition.columns
     )
-
-
-def expected_output(definition: ViewDefinition, projected: pa.Schema) -> pa.Schema:
-    """The columns the definition yields; `__is_set` is there if the caller wants it."""
-    fields = list(projected)
-    for column in sorted(definition.columns, key=lambda column: column.index):
-        fields.insert(column.index, pa.field(column.name, column.function.value_type))
-    expected = view_output(
-        definition.kind, pa.schema(fields), definition.function, has_key=definition.is_partitioned
-    )
-    given = definition.output
-    if definition.kind is ViewKind.QUERY and given is not None and IS_SET in given.names:
-        expected = expected.insert(1, pa.field(IS_SET, pa.bool_()))
-    return expected
 
 
 def checked_output(ident: TableIdent, definition: ViewDefinition, expected: pa.Schema) -> pa.Schema:
@@ -227,42 +191,7 @@ def definition_digest(definition: ViewDefinition, settled: SettledView) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
-def _check_function(definition: ViewDefinition) -> None:
-    function, kind = definition.function, definition.kind
-    for column in definition.columns:
-        if kind is not ViewKind.QUERY:
-            raise InvalidInput(column.field, "must be left out, except in a view of kind 'query'")
-        if column.function.kind.makes_rows:
-            raise InvalidInput(
-                column.field,
-                f"{column.function.name} is a {column.function.kind} function, "
-                "which does not make one value per row",
-            )
-    if kind is ViewKind.QUERY:
-        if function is not None:
-            raise InvalidInput("udtf_spec", "must be null for a view of kind 'query'")
-        return
-    if function is None:
-        raise InvalidInput("udtf_spec", f"is required for a view of kind '{kind}'")
-    if function.kind is not MADE_BY[kind]:
-        raise InvalidInput(
-            "udtf_spec.udtf", f"{function.name} is a {function.kind} function; a {MADE_BY[kind]} is needed"
-        )
-    if kind is ViewKind.CHUNKER and not definition.inputs and not function.parameters:
-        raise InvalidInput("udtf_spec.input_columns", "is missing; a chunker needs to be told its columns")
-
-
-def _check_statement(definition: ViewDefinition) -> None:
-    if definition.kind is not ViewKind.QUERY:
-        raise InvalidInput(
-            definition.query_field,
-            f"has to read one table without grouping or joining its rows in a view of kind {definition.kind}",
-        )
-    for column in definition.columns:
-        raise InvalidInput(column.field, "must be left out of a view that is given as SQL")
-
-
-def _check_opaque(definition: ViewDefinition) -> None:
+def check_opaque(definition: ViewDefinition) -> None:
     """It is kept as it is; what would need to be read is refused."""
     if definition.output is None:
         raise InvalidInput("output_schema", "is missing; it has to say which columns the view has")
@@ -273,26 +202,12 @@ def _check_opaque(definition: ViewDefinition) -> None:
         raise InvalidInput("auto_refresh", f"must be false: {unread}")
 
 
-def _check_expressions(definition: ViewDefinition) -> None:
+def check_expressions(definition: ViewDefinition) -> None:
     query, name = definition.query, definition.query_field
     if query.filter is not None:
         check_deterministic(query.filter, f"{name}.filter")
     for alias, expression in (query.columns or {}).items():
         check_deterministic(expression, f"{name}.columns.{alias}"[:200])
-
-
-def _check_partitions(definition: ViewDefinition, source: ReadSource) -> None:
-    name = PARTITION_BY if definition.partition_by is not None else PARTITION_INDEX
-    column = definition.partition_by or definition.partition_index
-    if column is None:
-        return
-    if column not in source.schema.names:
-        raise TableColumnNotFound(source.ident, column, tuple(source.schema.names))
-    if definition.query.is_window:
-        raise InvalidInput(name, "cannot be combined with a limit or offset of the query")
-    value_type = source.schema.field(column).type
-    if definition.partition_by is not None and not any(is_one(value_type) for is_one in KEY_TYPES):
-        raise InvalidInput(name, f"'{column}' is {value_type}; it must be integer, text, boolean or date")
 
 
 def _check_output(ident: TableIdent, given: pa.Schema, expected: pa.Schema) -> None:

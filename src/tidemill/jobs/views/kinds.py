@@ -1,0 +1,27 @@
+"""The kinds of views there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidemill.jobs.model.derived import MaterializedView, ViewKind
+from tidemill.jobs.views.behavior import ViewBehavior
+from tidemill.jobs.views.chunker import ChunkerViews
+from tidemill.jobs.views.definitions import ViewDefinition
+from tidemill.jobs.views.query import QueryViews
+from tidemill.jobs.views.statement import StatementViews
+from tidemill.jobs.views.table_function import TableFunctionViews
+
+BEHAVIORS: Final[Mapping[ViewKind, ViewBehavior]] = {
+    ViewKind.QUERY: QueryViews(),
+    ViewKind.CHUNKER: ChunkerViews(),
+    ViewKind.UDTF: TableFunctionViews(),
+}
+STATEMENT: Final = StatementViews()
+
+
+def behavior_of(view: MaterializedView | ViewDefinition) -> ViewBehavior:
+    """Clients and the database call a view given as SQL a query with a statement; only this knows of it."""
+    is_statement = view.kind is ViewKind.QUERY and view.statement is not None
+    return STATEMENT if is_statement else BEHAVIORS[view.kind]
