@@ -61,9 +61,9 @@ from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.spark.executor import allowed_skips, check_skips, combine_rows
 from tidemill.spark.kernels import compute_pieces, fill_fragments
-from tidemill.spark.table_kernels import write_table_fragments
 from tidemill.spark.task_reports import StageScratch, TaskReport
-from tidemill.spark.view_kernels import write_view_fragments
+from tidemill.spark.views.rows import write_view_fragments
+from tidemill.spark.views.table_functions import write_table_fragments
 
 
 class InlineStageExecutor:

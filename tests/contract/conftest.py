@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.postgres import PostgresCluster, PostgresMissing
 from tidemill.jobs.ports import JobStore
-from tidemill.spark.session import open_session, warm_up
+from tidemill.spark.cluster import open_session, warm_up
 from tidemill.spark.target import SparkTarget
 from tidemill.store.engine import SqlStore, open_store
 

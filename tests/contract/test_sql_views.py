@@ -15,8 +15,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind
 from tidemill.jobs.service.views import ViewDefinition
+from tidemill.spark.cluster import ClassicCluster
 from tidemill.spark.executor import SparkStageExecutor
-from tidemill.spark.session import ClassicCluster
 
 
 @pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])

@@ -22,9 +22,8 @@ from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor
 from tidemill.jobs.service.columns import SqlExpression
 from tidemill.jobs.service.views import ViewDefinition
+from tidemill.spark.cluster import ClassicCluster, through_arrow, through_rdd
 from tidemill.spark.executor import SparkStageExecutor
-from tidemill.spark.fan_out import through_arrow, through_rdd
-from tidemill.spark.session import ClassicCluster
 
 IN_TASK, IN_PROCESS = FunctionHost(Isolation.TASK), FunctionHost(Isolation.PROCESS)
 ON_SPARK = {

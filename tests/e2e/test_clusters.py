@@ -23,9 +23,8 @@ from tests.e2e.waiting import eventually, settled
 from tests.spark_clusters import QUICK_JAVA, StandaloneCluster, free_port, running_connect, running_standalone
 from tidemill.sdk import errors
 from tidemill.spark import connect
-from tidemill.spark.cluster import open_cluster
+from tidemill.spark.cluster import Task, open_cluster
 from tidemill.spark.connect import ConnectCluster, ConnectionLost
-from tidemill.spark.fan_out import Task
 from tidemill.spark.target import SparkTarget
 
 pytestmark = [

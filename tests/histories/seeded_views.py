@@ -34,7 +34,7 @@ from tidemill.lance import publisher, row_matching, view_writer
 from tidemill.lance.row_ids import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
-from tidemill.spark import view_kernels
+from tidemill.spark.views import rows as view_kernels
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

@@ -7,12 +7,10 @@ stage to the executor and publishes the result:
 
 Modules by where they run:
 
-- Driver: `target` (where Spark runs), `cluster` (opens it), `session` (classic) and `connect` (Spark
-  Connect), `fan_out` (how tasks are shipped), `executor`, and `sql_kernels`, which evaluates the statement of
-  a SQL view.
-- Tasks: `kernels` fills computed columns, `view_kernels` evaluates query and chunker views, `table_kernels`
-  calls table functions, `sql_tasks` reads and writes around a SQL statement. `reading`, `view_reading` and
-  `table_source` read Lance data for them.
+- Driver: `target` (where Spark runs), `cluster` (classic sessions, how tasks are shipped), `connect` (Spark
+  Connect), `executor`, and `views/sql`, which evaluates the statement of a SQL view.
+- Tasks: `kernels` fills computed columns and `reading` reads for it; `views/` has one module for each way to
+  make rows of a view.
 - Both: `task_reports` carries progress and failures from tasks to the driver, and `failures` translates what
   Spark raises. `daemon` starts Python workers.
 

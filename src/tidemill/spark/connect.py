@@ -12,8 +12,8 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidemill.errors import TidemillError
-from tidemill.spark.fan_out import Task, through_arrow
-from tidemill.spark.session import import_kernels
+from tidemill.spark.cluster import Task, import_kernels, through_arrow
+from tidemill.spark.failures import is_shutdown
 
 T = TypeVar("T")
 
@@ -23,8 +23,6 @@ MAX_BACKOFF_MILLISECONDS: Final = 2000
 # What the client raises if it cannot reach its session; ValueError means that the channel is closed.
 UNREACHABLE: Final = (PySparkException, OSError, ValueError)
 PROBE: Final = "spark.sql.session.timeZone"
-# Spark's messages. A server that shuts down still responds for a moment, so a probe alone is not enough.
-SHUT_DOWN: Final = ("stopped SparkContext", "SparkContext was shut down")
 
 
 class ConnectionLost(Exception):
@@ -55,8 +53,8 @@ class ConnectCluster:
         try:
             return work(cast(SparkSession, session))
         except (PySparkException, TidemillError) as error:
-            message = f"{error} {error.__cause__}"
-            self._is_lost = any(text in message for text in SHUT_DOWN) or not self.is_alive()
+            # A server that shuts down still responds for a moment, so a probe alone is not enough.
+            self._is_lost = is_shutdown(error) or not self.is_alive()
             if self._is_lost:
                 raise ConnectionLost(f"{self._url} has gone away: {error}") from error
             raise

@@ -39,14 +39,13 @@ from tidemill.jobs.model.stages import (
 )
 from tidemill.jobs.ports import StageWatch
 from tidemill.jobs.stage_errors import RowFailed, TooManyRowsSkipped
-from tidemill.spark.cluster import SparkCluster
+from tidemill.spark.cluster import SparkCluster, Task
 from tidemill.spark.failures import SPARK_ERRORS, stage_failure
-from tidemill.spark.fan_out import Task
 from tidemill.spark.kernels import compute_pieces, fill_fragments
-from tidemill.spark.sql_kernels import run_sql
-from tidemill.spark.table_kernels import write_table_fragments
 from tidemill.spark.task_reports import StageScratch, TaskReport
-from tidemill.spark.view_kernels import write_view_fragments
+from tidemill.spark.views.rows import write_view_fragments
+from tidemill.spark.views.sql import run_sql
+from tidemill.spark.views.table_functions import write_table_fragments
 
 Stage = TypeVar("Stage", FillColumn, WriteViewRows, RunTableFunction)
 Item = TypeVar("Item", FragmentWork, Partition)

@@ -19,6 +19,7 @@ from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost
 
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+SHUT_DOWN: Final = ("stopped SparkContext", "SparkContext was shut down")
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\).*?(?=\n+\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"^(?:\w+\.)*([A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
@@ -62,6 +63,12 @@ def statement_failure(error: Exception) -> TidemillError:
         return StatementFailed(f"a task failed: {_raised(trace.group())[1]}"[:MAX_MESSAGE_LENGTH])
     first = text.splitlines()[0] if text else type(error).__name__
     return StatementFailed(f"Spark cannot evaluate the view: {first}"[:MAX_MESSAGE_LENGTH])
+
+
+def is_shutdown(error: Exception) -> bool:
+    """Whether Spark, or the server of Spark Connect, is about to end."""
+    message = f"{error} {error.__cause__}"
+    return any(text in message for text in SHUT_DOWN)
 
 
 def _raised(trace: str) -> tuple[str, str]:

@@ -17,6 +17,9 @@ from tidemill.jobs.model.derived import path_of, quoted
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import FillColumn, FunctionCall
 
+MATCHES: Final = "__matches"
+ROW_ID: Final = "_rowid"
+
 RowIds: TypeAlias = npt.NDArray[np.uint64]
 Positions: TypeAlias = npt.NDArray[np.int64]
 Blobs: TypeAlias = Mapping[int, Sequence[BinaryIO | None]]

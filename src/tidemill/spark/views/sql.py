@@ -15,7 +15,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
 from tidemill.spark.failures import SPARK_ERRORS, statement_failure
-from tidemill.spark.sql_tasks import Piece, input_schema, read_function, split_into_pieces, write_function
+from tidemill.spark.views.sql_tasks import (
+    Piece,
+    input_schema,
+    read_function,
+    split_into_pieces,
+    write_function,
+)
 
 TASKS_PER_SLOT: Final = 2
 SMALL_KEY_COUNT: Final = 1000

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from tidemill.spark.table_source import TableSource
+from tidemill.spark.views.table_functions import TableSource
 
 
 @pytest.fixture
