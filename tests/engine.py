@@ -20,7 +20,7 @@ from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.catalog.model.tables import InsertMode
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
-from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen
+from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn, Published
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     IndexRequest,
@@ -29,18 +29,17 @@ from tidemill.jobs.model.jobs import (
     RefreshRequest,
     VerifyRequest,
 )
-from tidemill.jobs.model.stages import (
-    ColumnFile,
-    ComputedRows,
-    FillColumn,
-    Published,
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import (
     RunSql,
     RunTableFunction,
+    SourceQuery,
+    ViewKind,
     ViewStage,
     WriteViewRows,
     WrittenRows,
+    frozen,
 )
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import StageExecutor, StageWatch
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.service.views import ViewDefinition

@@ -9,8 +9,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from tidemill.jobs.model.derived import KEY
-from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
+from tidemill.jobs.model.views import KEY, RunSql, SqlInput, WrittenRows
 from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
 

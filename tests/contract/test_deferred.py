@@ -13,8 +13,8 @@ from pyroaring import BitMap64
 from tests.contract.samples import a_column, a_part, a_version, an_error, stored_table, submitted
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn
 from tidemill.jobs.ports import JobStore
 
 DIGEST = "sha256:function"

@@ -13,18 +13,17 @@ from tests.contract.samples import a_column, a_version, a_view, an_error, stored
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.columns import ColumnOutput, subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import (
-    ColumnOutput,
+from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
+from tidemill.jobs.model.views import (
     RefreshPolicy,
     SourceQuery,
     ViewColumn,
     ViewKind,
     ViewSource,
     source_subject,
-    subject_of,
 )
-from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.ports import JobStore
 
 

@@ -11,7 +11,6 @@ from tests.contract.samples import NOON, a_job, claimed, lease_of, submitted
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -26,6 +25,7 @@ from tidemill.jobs.model.jobs import (
     VerifyRequest,
 )
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.ports import JobStore
 
 ENVIRONMENT = Environment(("numpy==2.0", "pillow"), {"B": "1", "A": "\u00e4"})

@@ -29,8 +29,8 @@ from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks
 from tidemill.errors import Deadlock, TidemillError, Unavailable
 from tidemill.iceberg.model.entries import Change, NewTable, Purge
+from tidemill.jobs.model.columns import ComputedColumn, subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import ComputedColumn, subject_of
 from tidemill.jobs.model.jobs import Job
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings

@@ -17,8 +17,8 @@ from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page, TableKind
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.model.jobs import BackfillRequest, RefreshRequest
+from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
 from tidemill.store.schema import ROOT_ID, coverage, functions, metadata, schema_migrations

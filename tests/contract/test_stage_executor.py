@@ -15,10 +15,10 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.errors import JobCancelled
-from tidemill.jobs.model.derived import SourceQuery, ViewKind
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Job, RowSelection
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import SourceQuery, ViewKind
 from tidemill.jobs.ports import StageExecutor
 from tidemill.jobs.service.columns import SqlExpression
 from tidemill.jobs.service.views import ViewDefinition

@@ -32,8 +32,8 @@ from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, Table
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.jobs.errors import LeaseLost
+from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.ports import JobStore
 

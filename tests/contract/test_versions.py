@@ -11,8 +11,9 @@ from tests.contract.samples import a_column, a_version, a_view, an_error, stored
 from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import source_subject, subject_of
+from tidemill.jobs.model.views import source_subject
 from tidemill.jobs.ports import JobStore
 
 

@@ -12,8 +12,8 @@ import pytest
 from lance.file import LanceFileReader
 from pyroaring import BitMap64
 
+from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Coverage, Watched
-from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.jobs.planning import assess
 from tidemill.jobs.planning import backfill as planner
 from tidemill.jobs.worker import backfill as backfills

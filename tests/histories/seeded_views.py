@@ -25,7 +25,7 @@ from tests.histories.views import (
     ViewHistory,
 )
 from tidemill.jobs.model.coverage import Changes
-from tidemill.jobs.model.stages import WrittenRows
+from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.planning import output_limit
 from tidemill.jobs.planning import refresh as planner
 from tidemill.jobs.views import assess as assess_views

@@ -14,7 +14,8 @@ from tests.geneva import geneva_column, geneva_rows
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.derived import SOURCE_ROW_ID, ColumnOutput, SourceQuery, ViewKind
+from tidemill.jobs.model.columns import ColumnOutput
+from tidemill.jobs.model.views import SOURCE_ROW_ID, SourceQuery, ViewKind
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.service.views import FunctionColumn, ViewDefinition
 

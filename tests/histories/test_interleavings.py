@@ -12,17 +12,10 @@ import pytest
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tests.histories.writes import PaperTable
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn
 from tidemill.jobs.model.jobs import Job, RowSelection
-from tidemill.jobs.model.stages import (
-    ColumnFile,
-    ComputedRows,
-    FillColumn,
-    ViewStage,
-    WriteViewRows,
-    WrittenRows,
-)
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy, ViewStage, WriteViewRows, WrittenRows
 from tidemill.jobs.ports import StageExecutor, StageWatch
 
 Disturbance = Callable[[lance.LanceDataset], object]

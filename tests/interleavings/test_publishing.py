@@ -25,8 +25,8 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
 from tidemill.jobs.errors import LeaseLost
+from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.jobs import Job, Lease, Part
 from tidemill.jobs.ports import job_transaction
 

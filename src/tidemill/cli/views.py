@@ -14,7 +14,7 @@ from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewAr
 from tidemill.cli.output import print_json, print_line
 from tidemill.cli.target import Target
 from tidemill.cli.view_output import print_verification
-from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.definitions import SqlDefinition
 from tidemill.sdk.view import View
 

@@ -40,8 +40,8 @@ from tidemill.functions.failures import FunctionRaised
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.functions.isolation.supervision import ChildExecutor
 from tidemill.functions.isolation.zygote_client import ZygoteSpec
+from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorPolicy, RowFailure
-from tidemill.jobs.model.stages import FunctionCall
 
 __all__ = [
     "CallSettings",

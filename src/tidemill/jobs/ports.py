@@ -17,21 +17,19 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.model.columns import (
+    CheckpointRef,
+    ColumnFile,
+    ComputedColumn,
+    ComputedRows,
+    FillColumn,
+    Published,
+)
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
-from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, Lease, Part, Progress
 from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
-from tidemill.jobs.model.stages import (
-    CheckpointRef,
-    ColumnFile,
-    ComputedRows,
-    FillColumn,
-    Partition,
-    Published,
-    ViewStage,
-    WrittenRows,
-)
+from tidemill.jobs.model.views import MaterializedView, Partition, SourceQuery, ViewStage, WrittenRows
 
 
 class JobRepository(Protocol):

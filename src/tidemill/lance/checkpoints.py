@@ -31,9 +31,9 @@ from pyarrow import fs
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import Table
+from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
-from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.sources import LanceSourceTables

@@ -28,7 +28,7 @@ from tidemill.catalog.ports import TransactionEffect
 from tidemill.catalog.schema_ports import BuildWatch
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import row_set
-from tidemill.jobs.model.stages import Partition
+from tidemill.jobs.model.views import Partition
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, backoff, is_conflict, translated
 

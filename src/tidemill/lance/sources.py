@@ -14,10 +14,10 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import TidemillError
+from tidemill.jobs.model.columns import path_of, quoted
 from tidemill.jobs.model.coverage import Changes, Watched, key_mask, row_set
-from tidemill.jobs.model.derived import CHILD_INDEX, SourceQuery, path_of, quoted
 from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot
-from tidemill.jobs.model.stages import Partition
+from tidemill.jobs.model.views import CHILD_INDEX, Partition, SourceQuery
 from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import find_changes
 from tidemill.lance.datasets import LanceTableData, translated

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import row_set
-from tidemill.jobs.model.derived import quoted
 
 BATCH_ROWS: Final = 65536
 ROW_ID: Final = "_rowid"

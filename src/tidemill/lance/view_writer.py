@@ -30,9 +30,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import key_mask, row_set
-from tidemill.jobs.model.derived import quoted
-from tidemill.jobs.model.stages import Difference, ViewTarget, WrittenRows
+from tidemill.jobs.model.views import Difference, ViewTarget, WrittenRows
 from tidemill.lance.fragment_sink import FragmentSink
 from tidemill.lance.row_hashes import row_hashes
 from tidemill.lance.row_ids import with_row_ids

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function, FunctionKind, encode_envelope
-from tidemill.jobs.model.derived import CHILD_INDEX, SOURCE_ROW_ID, ViewKind
+from tidemill.jobs.model.views import CHILD_INDEX, SOURCE_ROW_ID, ViewKind
 from tidemill.sdk.bindings import BoundFunction, bound
 from tidemill.sdk.functions import function_of, signature_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.options import options_of
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.environments import manifest_request
 from tidemill.sdk.policies import on_error_request
 

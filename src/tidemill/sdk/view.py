@@ -7,8 +7,8 @@ from typing import Any, Final, overload
 
 import pyarrow as pa
 
-from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
+from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.sdk.environments import Manifest
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
 from tidemill.sdk.freshness import ViewStatus, view_status

@@ -25,11 +25,9 @@ from typing import Any, Final, TypeVar, assert_never
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import warm_up
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import (
-    ColumnFile,
-    ComputedRows,
-    FillColumn,
+from tidemill.jobs.model.views import (
     Partition,
     RunSql,
     RunTableFunction,

@@ -30,10 +30,10 @@ from pyroaring import BitMap64
 
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
 from tidemill.functions.isolation.settings import FunctionHost
+from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FillColumn
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import BatchPolicy, ColumnFile, ComputedRows, FillColumn
 from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint, write_finished
 from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.jobs.model.columns import FillColumn, FunctionCall, path_of, quoted
 from tidemill.jobs.model.coverage import member_mask
-from tidemill.jobs.model.derived import path_of, quoted
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import FillColumn, FunctionCall
 
 MATCHES: Final = "__matches"
 ROW_ID: Final = "_rowid"

@@ -13,8 +13,9 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import source_subject, subject_of
+from tidemill.jobs.model.views import source_subject
 from tidemill.store.schema import computed_columns, coverage, row_errors, table_versions, view_sources
 from tidemill.store.schema import coverage as stored
 

@@ -30,8 +30,8 @@ from pyroaring import BitMap64
 from sqlalchemy import Connection
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
+from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
 from tidemill.store.coverage import SqlCoverageRepository

@@ -15,18 +15,16 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.jobs.model.derived import (
-    ColumnOutput,
-    ComputedColumn,
+from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, subject_of
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.views import (
     MaterializedView,
     RefreshPolicy,
     SourceQuery,
     ViewColumn,
     ViewKind,
     ViewSource,
-    subject_of,
 )
-from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.store.column_types import value_of
 from tidemill.store.coverage import branches_of, forget_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation

@@ -15,8 +15,8 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import FunctionKind, source_function
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.stages import FunctionCall
 
 HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 FIRST_ROW_ID: Final = 1000

@@ -15,8 +15,8 @@ from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, computed, faile
 from tidemill.catalog.model.functions import Function, FunctionKind, sql_function, value_output
 from tidemill.functions.api import ColumnFunction, FunctionRaised
 from tidemill.functions.isolation.settings import Isolation
+from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.stages import FunctionCall
 
 ODD_FAILS = "def f(x):\n    if x % 2: raise ValueError(f'{x} is odd')\n    return x * 10\n"
 ARRAYS_FAIL = """

@@ -17,8 +17,8 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableKind, TableVersion
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import PermissionDenied
-from tidemill.jobs.model.derived import MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.model.plans import TableSnapshot
+from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
 
 

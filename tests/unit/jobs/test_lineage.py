@@ -15,8 +15,9 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionEncoding, FunctionKind
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import PermissionDenied
-from tidemill.jobs.model.derived import ComputedColumn, SourceQuery, ViewColumn, ViewKind
+from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.lineage import LineageEntry, ObjectKind, ObjectLineage
+from tidemill.jobs.model.views import SourceQuery, ViewColumn, ViewKind
 from tidemill.jobs.service.lineage import Lineage
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
 

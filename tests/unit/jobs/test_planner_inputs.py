@@ -14,7 +14,6 @@ from pyroaring import BitMap64
 
 from tests.unit.jobs.planner_inputs import ROWS, BackfillCase, backfill_cases, view_progresses
 from tidemill.jobs.model.coverage import Changes, Coverage
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import (
     BackfillPlan,
@@ -24,6 +23,7 @@ from tidemill.jobs.model.plans import (
     RowLocations,
     TableSnapshot,
 )
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning import refresh
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh

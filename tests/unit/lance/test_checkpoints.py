@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.failures import RowFailure
-from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.lance.checkpoints import (
     CheckpointValues,
     list_checkpoints,

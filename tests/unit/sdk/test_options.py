@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args, get_overloads, get_type_hints
 import pytest
 
 from tests.unit.sdk.noting import NotingServer
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.options import Option, options_of
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.environments import Manifest
 from tidemill.sdk.options import request_body
 from tidemill.sdk.policies import OnError, PolicyName, skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.jobs.model.stages import BatchPolicy
+from tidemill.jobs.model.columns import BatchPolicy
 from tidemill.spark.kernels import BatchSizer
 
 

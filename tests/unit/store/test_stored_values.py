@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tidemill.catalog.model.environments import Environment
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -21,6 +20,7 @@ from tidemill.jobs.model.jobs import (
     RowSelection,
     VerifyRequest,
 )
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.store.column_types import value_of
 from tidemill.store.jobs import REQUESTS
 

@@ -16,7 +16,7 @@ from tidemill.functions.calling.scalar import RowByRow, to_array
 from tidemill.functions.calling.vectorized import Bisection
 from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import FailedRows
-from tidemill.jobs.model.derived import SOURCE_ROW_ID
+from tidemill.jobs.model.views import SOURCE_ROW_ID
 
 
 class ChunkCalls:

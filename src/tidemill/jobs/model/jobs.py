@@ -12,10 +12,10 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.options import Shorthand, option
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy
 
 
 class JobKind(StrEnum):

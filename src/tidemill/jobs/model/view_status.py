@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.jobs.model.derived import RefreshPolicy, ViewKind
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy, ViewKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,11 @@ from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.tables import Table
 from tidemill.jobs.errors import ColumnNotComputed
+from tidemill.jobs.model.columns import ComputedColumn, subject_of
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
-from tidemill.jobs.model.derived import (
-    ComputedColumn,
-    SourceQuery,
-    subject_of,
-)
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
 from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
+from tidemill.jobs.model.views import SourceQuery
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.ports import JobStore, SourceTables
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.plans import FragmentWork, KeyedRows, RefreshMode, RefreshPlan
-from tidemill.jobs.model.stages import OutputCap
+from tidemill.jobs.model.views import OutputCap
 from tidemill.jobs.planning.refresh import SourceProgress
 
 

@@ -10,7 +10,6 @@ from typing import Final
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.plans import (
     FragmentWork,
     RefreshMode,
@@ -20,6 +19,7 @@ from tidemill.jobs.model.plans import (
     TableSnapshot,
 )
 from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.views import RefreshPolicy
 
 # With more of the rows changed, making everything anew is no slower than looking for those that did.
 MOST_CHANGED: Final = 0.3

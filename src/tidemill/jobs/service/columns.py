@@ -16,7 +16,8 @@ from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, TableFiles, TransactionEffect
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import ColumnOutput, ComputedColumn, SourceQuery, bind_inputs
+from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, bind_inputs
+from tidemill.jobs.model.views import SourceQuery
 from tidemill.jobs.planning.assess import DeclaredColumn
 from tidemill.jobs.ports import ColumnTypes, JobStore, SourceTables, job_transaction
 

@@ -11,10 +11,10 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.clusters import Clusters
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.ports import JobStore

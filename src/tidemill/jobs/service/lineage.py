@@ -16,7 +16,6 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.coverage import top_level
-from tidemill.jobs.model.derived import MaterializedView, SourceQuery
 from tidemill.jobs.model.lineage import (
     LineageEntry,
     Link,
@@ -27,6 +26,7 @@ from tidemill.jobs.model.lineage import (
     Through,
     follow,
 )
+from tidemill.jobs.model.views import MaterializedView, SourceQuery
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.views.lineage import name_of, object_links

@@ -11,7 +11,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
-from tidemill.jobs.model.derived import subject_of
+from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows

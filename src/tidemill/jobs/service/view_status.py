@@ -12,11 +12,11 @@ from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
-from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
+from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.views.assess import ViewAssessor
 

@@ -15,8 +15,8 @@ from tidemill.catalog.model.tables import Page, Table, TableKind
 from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
-from tidemill.jobs.model.derived import MaterializedView, SourceQuery, ViewSource, frozen
 from tidemill.jobs.model.jobs import RefreshRequest
+from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewSource, frozen
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, job_transaction
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.views.definitions import (

@@ -19,14 +19,21 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.clusters import Clusters
+from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.jobs import RefreshRequest
 from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
 from tidemill.jobs.model.sql import SqlPlan
-from tidemill.jobs.model.stages import CallPolicy, FunctionCall, OutputCap, ViewStage, ViewTarget
+from tidemill.jobs.model.views import (
+    CallPolicy,
+    MaterializedView,
+    OutputCap,
+    RefreshPolicy,
+    ViewStage,
+    ViewTarget,
+)
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.definitions import (

@@ -7,9 +7,10 @@ from typing import Final
 
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.columns import bind_inputs
 from tidemill.jobs.model.coverage import top_level
-from tidemill.jobs.model.derived import CHILD_INDEX, MaterializedView, SourceQuery, bind_inputs
 from tidemill.jobs.model.lineage import Link, Through
+from tidemill.jobs.model.views import CHILD_INDEX, MaterializedView, SourceQuery
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.behavior import SourceReading
 from tidemill.jobs.views.definitions import ReadSource, ViewDefinition, check_row_function

@@ -16,15 +16,9 @@ from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import (
-    KEY,
-    RefreshPolicy,
-    SourceQuery,
-    ViewColumn,
-    ViewKind,
-    bind_inputs,
-)
+from tidemill.jobs.model.columns import bind_inputs
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
+from tidemill.jobs.model.views import KEY, RefreshPolicy, SourceQuery, ViewColumn, ViewKind
 from tidemill.jobs.views.sql.determinism import check_deterministic
 
 PARTITION_BY: Final = "udtf_spec.partition_by"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidemill.jobs.model.derived import MaterializedView, ViewKind
+from tidemill.jobs.model.views import MaterializedView, ViewKind
 from tidemill.jobs.views.behavior import ViewBehavior
 from tidemill.jobs.views.chunker import ChunkerViews
 from tidemill.jobs.views.definitions import ViewDefinition

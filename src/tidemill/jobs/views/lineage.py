@@ -10,12 +10,8 @@ import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function
 from tidemill.jobs.model.coverage import top_level
-from tidemill.jobs.model.derived import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    MaterializedView,
-)
 from tidemill.jobs.model.lineage import FunctionName, Link, Node, Through
+from tidemill.jobs.model.views import IS_SET, SOURCE_ROW_ID, MaterializedView
 
 # A column, or a field inside one.
 PATH: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))(?:\.(?:`(?:[^`]|``)+`|[A-Za-z_]\w*))*\s*")

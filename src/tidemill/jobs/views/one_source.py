@@ -12,17 +12,17 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import TableKind
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import (
+from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
+from tidemill.jobs.model.views import (
     CHILD_INDEX,
     IS_SET,
     KEY,
     SOURCE_ROW_ID,
     MaterializedView,
     SourceQuery,
+    WriteViewRows,
     frozen,
 )
-from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
-from tidemill.jobs.model.stages import WriteViewRows
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.planning.tasks import view_tasks
 from tidemill.jobs.ports import SourceTables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidemill.jobs.model.derived import IS_SET, MaterializedView
 from tidemill.jobs.model.lineage import Link
+from tidemill.jobs.model.views import IS_SET, MaterializedView
 from tidemill.jobs.views.definitions import ViewDefinition, check_column_functions
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
 from tidemill.jobs.views.one_source import RowViews

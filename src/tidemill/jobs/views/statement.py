@@ -10,10 +10,9 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import KEY, MaterializedView, SourceQuery, ViewSource
 from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.sql import SqlPlan
-from tidemill.jobs.model.stages import RunSql, SqlInput
+from tidemill.jobs.model.views import KEY, MaterializedView, RunSql, SourceQuery, SqlInput, ViewSource
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.behavior import (

@@ -11,9 +11,8 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import KEY, MaterializedView
 from tidemill.jobs.model.lineage import Link, Through
-from tidemill.jobs.model.stages import Partition, RunTableFunction
+from tidemill.jobs.model.views import KEY, MaterializedView, Partition, RunTableFunction
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.behavior import DeclaredView, StageRequest, ViewReading, unsigned

@@ -12,7 +12,7 @@ from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive
-from tidemill.jobs.model.derived import ComputedColumn
+from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter
 from tidemill.jobs.planning.assess import Assessor
 from tidemill.jobs.planning.backfill import plan_backfill

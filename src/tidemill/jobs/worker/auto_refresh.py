@@ -13,9 +13,9 @@ from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.model.jobs import Job, JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SourceChange
+from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.views.assess import ViewAssessor
 

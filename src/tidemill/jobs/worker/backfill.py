@@ -12,11 +12,11 @@ from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.clusters import Clusters
+from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
 from tidemill.jobs.model.jobs import BackfillRequest, Part, Progress
 from tidemill.jobs.model.plans import BackfillPlan, CommitGroup
-from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.tasks import commit_group

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pyarrow as pa
 
 from tidemill.catalog.model.environments import Environment
+from tidemill.jobs.model.columns import BatchPolicy, FillColumn, FunctionCall
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
-from tidemill.jobs.model.stages import BatchPolicy, FillColumn, FunctionCall
 from tidemill.jobs.planning.assess import DeclaredColumn
 from tidemill.jobs.worker.running import RunningJob
 

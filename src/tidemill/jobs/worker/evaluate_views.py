@@ -6,7 +6,7 @@ from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.model.jobs import RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
-from tidemill.jobs.model.stages import ViewTarget, WrittenRows
+from tidemill.jobs.model.views import ViewTarget, WrittenRows
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.ports import SourceTables, StageExecutor
 from tidemill.jobs.views.assess import ViewAssessor

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.jobs.model.columns import ComputedRows
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import PreviewRequest
 from tidemill.jobs.model.plans import RowLocations
-from tidemill.jobs.model.stages import ComputedRows
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.ports import Checkpoints, SourceTables, StageExecutor

@@ -10,11 +10,10 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.derived import RefreshPolicy, source_subject
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
-from tidemill.jobs.model.stages import WrittenRows
+from tidemill.jobs.model.views import RefreshPolicy, WrittenRows, source_subject
 from tidemill.jobs.planning.output_limit import Trimmed, output_cap, trimmed
 from tidemill.jobs.planning.refresh import ViewProgress, covered_after
 from tidemill.jobs.ports import JobStore, JobTransaction, Publisher, SourceTables, job_transaction

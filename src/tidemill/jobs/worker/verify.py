@@ -9,10 +9,9 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import VerifyRequest
 from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
-from tidemill.jobs.model.stages import Difference, WrittenRows
+from tidemill.jobs.model.views import Difference, RefreshPolicy, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.assess import ViewAssessor

@@ -13,7 +13,7 @@ from tidemill.catalog.model.functions import (
     decode_envelope,
 )
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import ColumnOutput
+from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_json import is_same_type

@@ -18,7 +18,7 @@ from tidemill.catalog.model.functions import (
     value_output,
 )
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import ColumnOutput
+from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_types import parse_type

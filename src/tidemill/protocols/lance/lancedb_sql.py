@@ -22,7 +22,8 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import MaterializedView, SourceQuery, quoted
+from tidemill.jobs.model.columns import quoted
+from tidemill.jobs.model.views import MaterializedView, SourceQuery
 from tidemill.jobs.views.sql.plan import is_plain_scan
 
 COMMENT: Final = r"--[^\n]*+|(?>/\*.*?\*/)"

@@ -11,7 +11,7 @@ from tidemill.catalog.model.functions import Function, decode_base64, decode_env
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import SourceQuery, ViewKind
+from tidemill.jobs.model.views import SourceQuery, ViewKind
 from tidemill.jobs.service.views import DescribedView
 from tidemill.jobs.views.definitions import FunctionColumn, ViewDefinition
 from tidemill.protocols.http.call import Call

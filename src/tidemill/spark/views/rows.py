@@ -16,10 +16,17 @@ from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import member_mask, row_set
-from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.model.stages import CallPolicy, OutputCap, WriteViewRows, WrittenRows
+from tidemill.jobs.model.views import (
+    CHILD_INDEX,
+    IS_SET,
+    SOURCE_ROW_ID,
+    CallPolicy,
+    OutputCap,
+    WriteViewRows,
+    WrittenRows,
+)
 from tidemill.jobs.planning.output_limit import rows_fitting
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.view_writer import ViewWriter

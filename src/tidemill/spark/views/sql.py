@@ -12,8 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tidemill.jobs.model.derived import KEY
-from tidemill.jobs.model.stages import RunSql, SqlInput, WrittenRows
+from tidemill.jobs.model.views import KEY, RunSql, SqlInput, WrittenRows
 from tidemill.spark.failures import SPARK_ERRORS, statement_failure
 from tidemill.spark.views.sql_tasks import (
     Piece,

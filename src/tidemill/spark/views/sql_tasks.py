@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.derived import KEY, quoted
-from tidemill.jobs.model.stages import SqlInput, ViewTarget
+from tidemill.jobs.model.columns import quoted
+from tidemill.jobs.model.views import KEY, SqlInput, ViewTarget
 from tidemill.jobs.views.sql.types import is_list, read_type, spark_type
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.key_hashes import key_array

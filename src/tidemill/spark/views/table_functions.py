@@ -17,9 +17,9 @@ from tidemill.functions.calling.tables import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
 from tidemill.functions.failures import describe
 from tidemill.functions.isolation.settings import FunctionHost
-from tidemill.jobs.model.derived import KEY, path_of
+from tidemill.jobs.model.columns import path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
-from tidemill.jobs.model.stages import Partition, RunTableFunction, WrittenRows
+from tidemill.jobs.model.views import KEY, Partition, RunTableFunction, WrittenRows
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import MATCHES, ROW_ID, WHOLE_BLOBS, RowIds
 from tidemill.spark.task_reports import TaskReport

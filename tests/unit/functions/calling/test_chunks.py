@@ -12,8 +12,8 @@ from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, settings
 from tidemill.catalog.model.functions import EMPTY_DIGEST, Function, FunctionEncoding, FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, FunctionRaised
 from tidemill.functions.isolation.settings import Isolation
+from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.stages import FunctionCall
 
 OUTPUT = pa.schema([("word", pa.string()), ("size", pa.int64())])
 WORDS = "def f(x):\n    for word in x.split(): yield word, len(word)\n"

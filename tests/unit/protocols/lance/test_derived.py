@@ -22,10 +22,11 @@ from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import some_job
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.jobs.model.derived import ColumnOutput, RefreshPolicy, SourceQuery, ViewKind
+from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, RefreshRequest
 from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.views import RefreshPolicy, SourceQuery, ViewKind
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.jobs.views.definitions import FunctionColumn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.derived import SourceQuery
+from tidemill.jobs.model.views import SourceQuery
 from tidemill.protocols.lance.lancedb_sql import query_text, read_query
 
 

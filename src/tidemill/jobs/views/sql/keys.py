@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from sqlglot import exp
 
-from tidemill.jobs.model.derived import quoted
+from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.views.sql.text import function_name
 
 Position: TypeAlias = dict[str, str]

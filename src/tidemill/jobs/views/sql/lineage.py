@@ -12,9 +12,9 @@ from sqlglot.lineage import lineage
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from tidemill.jobs.model.derived import KEY, MaterializedView
 from tidemill.jobs.model.lineage import Link, Node, Through
 from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.views import KEY, MaterializedView
 
 DIALECT: Final = "spark"
 # What columns in here decide is which rows there are, and which of them belong together.

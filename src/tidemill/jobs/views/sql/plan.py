@@ -16,8 +16,9 @@ from sqlglot.tokens import Token, TokenType
 
 from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID, quoted
+from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.sql import SqlPlan, SqlSource
+from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.jobs.views.sql.columns import Types, TypeTeller
 from tidemill.jobs.views.sql.grouping import check_grouped
 from tidemill.jobs.views.sql.keys import Keys, Named, conjuncts, find_keys

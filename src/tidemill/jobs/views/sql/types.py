@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.expressions import DType
 
-from tidemill.jobs.model.derived import quoted
+from tidemill.jobs.model.columns import quoted
 
 WIDEST_DECIMAL: Final = 38
 DEFAULT_DIGITS: Final = 10

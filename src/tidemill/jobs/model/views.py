@@ -1,11 +1,12 @@
-"""Stages: pieces of work for an executor, as data, and what comes back."""
+"""Materialized views: what is declared, the stages that make their rows, and what comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final, TypeAlias
+from uuid import UUID, uuid5
 
 import numpy as np
 import numpy.typing as npt
@@ -13,130 +14,126 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
-from tidemill.catalog.model.functions import Function
+from tidemill.jobs.model.columns import FunctionCall, quoted
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 
-SHORTEST_FLUSH: Final = 0.5
-LONGEST_FLUSH: Final = 10.0
-LOST_SHARE: Final = 0.02
-WRITTEN_PER_SECOND: Final = 200e6
+SOURCE_ROW_ID: Final = "__source_row_id"
+CHILD_INDEX: Final = "__child_index"
+# Geneva's clients declare it in their query views; a row that is there has been set.
+IS_SET: Final = "__is_set"
+# Which rows are made, and replaced, together: those of one group, join key or partition have the same.
+KEY: Final = "__key"
+
+
+class ViewKind(StrEnum):
+    QUERY = "query"
+    CHUNKER = "chunker"
+    UDTF = "udtf"
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPolicy:
-    """How many rows a function gets at a time, and how often results are put in safety.
+class SourceQuery:
+    """The rows and columns of the source that a view is made from; no columns means all of them.
 
-    The first batch is small: how slow the function is, is not known yet, and nothing is safe before it ends.
-    The interval counts the time spent in the function. Without one it follows how much there is to lose:
-    a fiftieth of what the task has computed so far, within bounds; values that are quicker computed than
-    written are not worth it.
+    `offset` and `limit` count the matching rows in the order the source stores them.
     """
 
-    initial_rows: int = 64
-    min_rows: int = 1
-    max_rows: int = 65536
-    target: timedelta = timedelta(seconds=0.25)
-    flush_interval: timedelta | None = None
+    source: tuple[str, ...]
+    columns: Mapping[str, str] | None = None
+    filter: str | None = None
+    limit: int | None = None
+    offset: int | None = None
 
-    def is_due(self, unsaved_seconds: float, total_seconds: float) -> bool:
-        """Whether results should be put in safety after so much time since the last time, and in all."""
-        if self.flush_interval is not None:
-            return unsaved_seconds >= self.flush_interval.total_seconds()
-        return unsaved_seconds >= min(LONGEST_FLUSH, max(SHORTEST_FLUSH, total_seconds * LOST_SHARE))
-
-    def is_worth_saving(self, seconds: float, size: int) -> bool:
-        """Whether values of that size, computed in that time, should be written just to be safe."""
-        return self.flush_interval is not None or size <= seconds * WRITTEN_PER_SECOND
+    @property
+    def is_window(self) -> bool:
+        return self.limit is not None or bool(self.offset)
 
 
-@dataclass(frozen=True)
-class CheckpointRef:
-    """A file of values computed before, and the rows whose values in it still hold."""
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view that a function makes from columns of the source."""
 
-    path: str
-    rows: BitMap64
-
-
-@dataclass(frozen=True)
-class FunctionCall:
-    """A function bound to columns of a table; `name` is the view's column it makes, if it makes just one."""
-
-    function: Function
+    name: str
+    function_digest: str
     inputs: tuple[str, ...]
-    name: str | None = None
 
 
-@dataclass(frozen=True)
-class FillColumn:
-    """Compute columns for rows of some fragments and write one column file per fragment.
+class RefreshPolicy(StrEnum):
+    """How a view is brought up to date."""
 
-    One column gets the function's result; several get one field of it each, those named by `struct_fields`.
-    `tasks` say what each task does; at most `parallelism` of them run at a time, and each calls the function
-    from `threads` places at once. `allowed_skips` is how many rows of the whole stage may be skipped. A
-    suspect stage has lost a task's process before, and its function may be the reason.
+    # Incrementally where that is possible and cheaper.
+    AUTO = "auto"
+    # Or not at all: a refresh that would have to compute everything fails.
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """A table or view that a view is made from, and what its definition calls it.
+
+    `columns` are those that a statement has to do with, none meaning any: what is added later is no part of
+    a `*` that was written before.
     """
 
-    job_id: str
-    location: str
-    version: int
-    columns: pa.Schema
-    struct_fields: tuple[str | None, ...]
-    call: FunctionCall
-    tasks: tuple[tuple[FragmentWork, ...], ...]
-    checkpoint_location: str
-    checkpoints: tuple[CheckpointRef, ...] = ()
-    parallelism: int | None = None
-    threads: int = 1
-    batches: BatchPolicy = BatchPolicy()
+    table_id: UUID
+    levels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedView:
+    """A view's definition; its rows are in the table of the same id.
+
+    `raw_query` is what the client sent, byte for byte. `digest` identifies the definition, code included.
+    `output` are the columns as declared, in their order; a view defined before they were kept has None.
+    `columns` are those that functions make in a query view; `function_digest` and `inputs` are a chunker's
+    or a table function's. A view that Spark SQL evaluates has a `statement`, and may have several sources.
+    One without sources was defined in a form that nobody here can read.
+    """
+
+    view_id: UUID
+    sources: tuple[ViewSource, ...]
+    kind: ViewKind
+    query: SourceQuery
+    raw_query: str
+    digest: str
+    function_digest: str | None = None
+    inputs: tuple[str, ...] = ()
+    has_auto_refresh: bool = False
+    output: pa.Schema | None = None
+    columns: tuple[ViewColumn, ...] = ()
+    partition_by: str | None = None
+    # The column whose IVF index parts the rows.
+    partition_index: str | None = None
+    statement: str | None = None
+    policy: RefreshPolicy = RefreshPolicy.AUTO
     on_error: ErrorPolicy = FAIL_AT_ONCE
-    allowed_skips: int | None = None
     environment: Environment = OWN_ENVIRONMENT
-    is_suspect: bool = False
+
+    @property
+    def inputs_read(self) -> tuple[str, ...]:
+        """Every source column that a function of the view reads."""
+        others = [name for column in self.columns for name in column.inputs]
+        keys = [] if self.partition_by is None else [self.partition_by]
+        return tuple(dict.fromkeys([*self.inputs, *others, *keys]))
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.partition_by is not None or self.partition_index is not None
 
 
-@dataclass(frozen=True)
-class ColumnFile:
-    """A finished column file: a value per physical row; `rows` are those it brings up to date.
-
-    `description` is how the table format names the file in a commit; it means nothing to us.
-    `input_files` are those the values came from: while the fragment has them, the values fit its rows.
-    `live_rows` is how many rows the fragment had when it was read: with fewer, some have left it since.
-    `carried_files` are those that values of other rows were carried forward from, None if there are no such.
-    """
-
-    fragment_id: int
-    input_files: frozenset[str]
-    path: str
-    description: Mapping[str, Any]
-    physical_rows: int
-    live_rows: int
-    rows: BitMap64
-    carried_files: frozenset[str] | None = None
-    reused_rows: int = 0
-    failures: tuple[RowFailure, ...] = ()
+def source_subject(view_id: UUID, source_id: UUID, place: int) -> UUID:
+    """What the coverage of one of a view's sources is kept under; the first one's under the view itself."""
+    return view_id if place == 0 else uuid5(view_id, str(source_id))
 
 
-@dataclass(frozen=True)
-class ComputedRows:
-    """Rows whose values are in safety as checkpoints, and those on which the function failed."""
-
-    rows: BitMap64
-    reused_rows: int
-    seconds: float
-    failures: tuple[RowFailure, ...] = ()
-
-
-@dataclass(frozen=True)
-class Published:
-    """The files a commit put in place (and its version), with the rows that are there; the others as orphans.
-
-    A row may be gone, or another writer may have moved it: then its value is in no place where it is read.
-    """
-
-    version: int | None
-    files: tuple[ColumnFile, ...]
-    orphans: tuple[ColumnFile, ...]
+def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
+    """The query with its columns written out: columns added to the source later do not join the view."""
+    if query.columns is not None:
+        return query
+    return replace(query, columns={name: quoted(name) for name in schema.names})
 
 
 @dataclass(frozen=True)
