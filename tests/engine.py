@@ -25,11 +25,11 @@ from tidemill.jobs.model.jobs import (
     BackfillRequest,
     IndexRequest,
     Job,
+    JobState,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,
 )
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import (
     RunSql,
     RunTableFunction,
@@ -46,10 +46,9 @@ from tidemill.jobs.service.views import ViewDefinition
 from tidemill.jobs.stage_errors import RowFailed
 from tidemill.jobs.views.kinds import BEHAVIORS
 from tidemill.jobs.worker.backfill import BackfillRunner
-from tidemill.jobs.worker.evaluate_views import ViewEvaluator
 from tidemill.jobs.worker.indexing import IndexRunner
 from tidemill.jobs.worker.preview import PreviewRunner
-from tidemill.jobs.worker.refresh import RefreshRunner
+from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
 from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints

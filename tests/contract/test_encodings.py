@@ -16,8 +16,7 @@ from tidemill.catalog.model.functions import FunctionKind, source_function
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput
-from tidemill.jobs.model.jobs import Failure
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Failure, JobState
 from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, SOURCE_ROW_ID, SourceQuery, ViewKind
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.jobs.service.views import FunctionColumn, ViewDefinition

@@ -11,8 +11,7 @@ import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.jobs.model.jobs import RefreshRequest
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState, RefreshRequest
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tidemill.jobs.model.jobs import (
     JobFilter,
     JobKind,
     JobRequest,
+    JobState,
     PreviewRequest,
     Progress,
     RefreshRequest,
     RowSelection,
     VerifyRequest,
 )
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.ports import JobStore
 

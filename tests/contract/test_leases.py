@@ -11,8 +11,7 @@ import pytest
 
 from tests.contract.samples import LONG, NOON, NOTHING, claimed, lease_of, submitted
 from tidemill.jobs.errors import InvalidJobTransition, LeaseLost
-from tidemill.jobs.model.jobs import Failure, Job, Lease, Progress
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Failure, Job, JobState, Lease, Progress
 from tidemill.jobs.ports import JobStore, JobTransaction
 
 PATIENCE_SECONDS = 30

@@ -17,8 +17,7 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive
 from tidemill.jobs.model.columns import ColumnFile, FillColumn
-from tidemill.jobs.model.jobs import BackfillRequest, Job, Lease, Progress
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, Lease, Progress
 from tidemill.jobs.ports import JobStore, StageExecutor, StageWatch
 from tidemill.jobs.worker.work import LeasePolicy
 

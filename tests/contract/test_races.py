@@ -38,8 +38,7 @@ from tidemill.catalog.errors import (
 )
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.errors import JobAlreadyActive
-from tidemill.jobs.model.jobs import Job
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Job, JobState
 from tidemill.jobs.ports import JobStore, JobTransaction
 
 WRITERS = 16

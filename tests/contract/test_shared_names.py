@@ -15,7 +15,7 @@ from tidemill.catalog.model.tables import Declared, TableKind
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Holder
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.store.engine import SqlStore
 
 KINDS = [EntryKind.TABLE, EntryKind.VIEW]

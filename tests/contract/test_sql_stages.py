@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY, RunSql, SqlInput, ViewTarget, WrittenRows
 from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 from tidemill.lance.key_hashes import key_array

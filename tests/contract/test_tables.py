@@ -34,7 +34,7 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, Ta
 from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.jobs.ports import JobStore
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.jobs.model.views import RefreshPolicy
 
 WORDS = pa.schema([pa.field("word", pa.string())])

@@ -26,7 +26,6 @@ from tests.histories.views import (
 )
 from tidemill.jobs.model.coverage import Changes
 from tidemill.jobs.model.views import WrittenRows
-from tidemill.jobs.planning import output_limit
 from tidemill.jobs.planning import refresh as planner
 from tidemill.jobs.views import assess as assess_views
 from tidemill.jobs.worker import refresh
@@ -96,7 +95,7 @@ def a_capped_view_counts_as_whole(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_cap_forgets_what_was_kept(patch: pytest.MonkeyPatch) -> None:
-    fitting = output_limit.rows_fitting
+    fitting = planner.rows_fitting
 
     def without_kept(cap: Any, *more: Any) -> Any:
         return fitting(replace(cap, kept=cap.kept[:0], counts=cap.counts[:0]), *more)

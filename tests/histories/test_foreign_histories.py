@@ -12,7 +12,7 @@ from tests.engine import Engine, column_function, succeeded
 from tests.histories.settings import follow_share
 from tests.histories.views import ChunkerHistory, QueryHistory, ViewHistory
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 
 
 class ForeignChunkerHistory(ChunkerHistory):

@@ -16,8 +16,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.indexes import IndexDefinition, IndexType
 from tidemill.catalog.model.schemas import ColumnAlteration
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.jobs.model.jobs import IndexRequest, Job
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import IndexRequest, Job, JobState
 from tidemill.jobs.worker.indexing import IndexRunner
 from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.indexes import LanceTableIndexes

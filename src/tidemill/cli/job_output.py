@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.output import console, local_time, print_json, print_line
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed
 from tidemill.sdk.explain import counted, lasting
 from tidemill.sdk.jobs import Job, JobEvent

@@ -10,8 +10,7 @@ from tidemill.cli.job_output import follow, print_event, print_job, print_jobs
 from tidemill.cli.options import JsonOption, with_groups
 from tidemill.cli.output import print_json, print_line
 from tidemill.cli.target import Target
-from tidemill.jobs.model.jobs import JobKind
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobKind, JobState
 from tidemill.sdk.jobs import Job
 
 jobs_app = typer.Typer(no_args_is_help=True, help="Look at jobs, pause them, stop them.")

@@ -16,7 +16,6 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
-from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.columns import (
     CheckpointRef,
     ColumnFile,
@@ -27,7 +26,7 @@ from tidemill.jobs.model.columns import (
 )
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, Lease, Part, Progress
+from tidemill.jobs.model.jobs import ANY_JOB, DEFAULT_CLUSTER, Job, JobEvent, JobFilter, Lease, Part, Progress
 from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
 from tidemill.jobs.model.views import MaterializedView, Partition, SourceQuery, ViewStage, WrittenRows
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from tidemill.jobs.model.jobs import Failure
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Failure, JobState
 
 
 class EndedJob(Protocol):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tidemill.jobs.model.jobs import Failure, JobKind, Progress
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Failure, JobKind, JobState, Progress
 from tidemill.sdk.errors import JobCancelled, JobFailed, WaitTimedOut
 from tidemill.sdk.http import ServerClient
 from tidemill.sdk.progress import Silence, progress_display

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from tidemill.jobs.model.jobs import Progress
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState, Progress
 
 
 class ProgressDisplay(Protocol):

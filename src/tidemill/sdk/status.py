@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemill.jobs.model.provenance import FunctionRows
+from tidemill.jobs.model.columns import FunctionRows
 from tidemill.sdk.explain import counted
 
 

@@ -36,17 +36,15 @@ from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.iceberg.table_io import CatalogFileIO
-from tidemill.jobs.model.clusters import Clusters
+from tidemill.jobs.model.jobs import Clusters
 from tidemill.jobs.planning.assess import Assessor
 from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
-from tidemill.jobs.service.provenance import ColumnProvenance
-from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.transactions import JobTransactions
-from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
+from tidemill.jobs.service.submissions import JobOperations, JobTransactions
 from tidemill.jobs.service.views import ViewOperations
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.lance.datasets import LanceTableData

@@ -38,13 +38,11 @@ from tidemill.jobs.model.jobs import (
     RefreshRequest,
     VerifyRequest,
 )
-from tidemill.jobs.worker.auto_backfill import AutoBackfill
-from tidemill.jobs.worker.auto_refresh import AutoRefresh
+from tidemill.jobs.worker.auto_jobs import AutoBackfill, AutoRefresh
 from tidemill.jobs.worker.backfill import BackfillRunner
-from tidemill.jobs.worker.evaluate_views import ViewEvaluator
 from tidemill.jobs.worker.indexing import IndexRunner
 from tidemill.jobs.worker.preview import PreviewRunner
-from tidemill.jobs.worker.refresh import RefreshRunner
+from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
 from tidemill.jobs.worker.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints

@@ -15,6 +15,7 @@ from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.errors import JobAlreadyActive, JobNotFound
 from tidemill.jobs.model.jobs import (
+    ACTIVE_STATES,
     ANY_JOB,
     BackfillRequest,
     Failure,
@@ -24,12 +25,13 @@ from tidemill.jobs.model.jobs import (
     JobFilter,
     JobKind,
     JobRequest,
+    JobState,
     PreviewRequest,
     Progress,
     RefreshRequest,
     VerifyRequest,
+    check_transition,
 )
-from tidemill.jobs.model.state import ACTIVE_STATES, JobState, check_transition
 from tidemill.store.column_types import DatabaseTime, value_of
 from tidemill.store.ledgers import next_number
 from tidemill.store.schema import job_events, jobs, workers

@@ -13,9 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, update
 
 from tidemill.jobs.errors import InvalidJobTransition, LeaseLost
-from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
-from tidemill.jobs.model.jobs import Job, Lease, Progress
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Job, JobState, Lease, Progress
 from tidemill.store.column_types import DatabaseTime, in_milliseconds
 from tidemill.store.jobs import job_of, outcome_values, progress_values
 from tidemill.store.schema import jobs

@@ -33,7 +33,7 @@ from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, Table
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
 from tidemill.iceberg.model.entries import EntryKind
-from tidemill.jobs.model.state import ACTIVE_STATES, JobState
+from tidemill.jobs.model.jobs import ACTIVE_STATES, JobState
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.coverage import branches_of, column_subjects, forget_subjects, view_subjects

@@ -13,8 +13,7 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.jobs.model.coverage import Changes, Coverage
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
-from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
-from tidemill.jobs.model.sql import SqlPlan, SqlSource
+from tidemill.jobs.model.plans import FragmentInfo, RowLocations, SqlPlan, SqlSource, TableSnapshot
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress
 

@@ -17,15 +17,13 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.job_ids import new_job_id
-from tidemill.jobs.model.jobs import Job, JobKind, RefreshRequest
+from tidemill.jobs.model.jobs import Job, JobKind, JobState, RefreshRequest, new_job_id
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import source_subject
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
-from tidemill.jobs.worker.auto_refresh import AutoRefresh, AutoRefreshPolicy
+from tidemill.jobs.worker.auto_jobs import AutoRefresh, AutoRefreshPolicy
 
 AUTO = Caller("auto-refresh")
 

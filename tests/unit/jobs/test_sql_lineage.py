@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.contract.samples import a_view
-from tidemill.jobs.model.sql import SqlPlan, SqlSource
+from tidemill.jobs.model.plans import SqlPlan, SqlSource
 from tidemill.jobs.model.views import MaterializedView, ViewSource
 from tidemill.jobs.views.sql.lineage import statement_links
 from tidemill.jobs.views.sql.plan import plan_sql

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY
 from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 from tidemill.jobs.views.sql.types import spark_type

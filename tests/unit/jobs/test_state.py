@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.jobs.errors import InvalidJobTransition
-from tidemill.jobs.model.state import ACTIVE_STATES, NEXT_STATES, JobState, check_transition
+from tidemill.jobs.model.jobs import ACTIVE_STATES, NEXT_STATES, JobState, check_transition
 
 
 def test_every_state_says_what_follows() -> None:

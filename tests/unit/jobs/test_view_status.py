@@ -16,12 +16,10 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput, PermissionDenied, TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import JobKind, RefreshRequest, VerifyRequest
+from tidemill.jobs.model.jobs import JobKind, JobState, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
-from tidemill.jobs.model.state import JobState
-from tidemill.jobs.model.view_status import SourceStatus, ViewStatus
 from tidemill.jobs.model.views import RefreshPolicy, source_subject
-from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.status import SourceStatus, ViewStatus, ViewStatusOperations
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
 

@@ -15,12 +15,14 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
+from tidemill.jobs.model.columns import ColumnStatus, FunctionRows
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
     Job,
     JobEvent,
     JobKind,
+    JobState,
     PreviewRequest,
     RefreshRequest,
     RowSelection,
@@ -37,16 +39,12 @@ from tidemill.jobs.model.plans import (
     RefreshPlan,
     SourceChange,
 )
-from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
-from tidemill.jobs.model.state import JobState
-from tidemill.jobs.model.view_status import ViewStatus
 from tidemill.jobs.service.columns import ColumnDeclaration, ColumnOperations
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.lineage import Lineage
-from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.status import ColumnProvenance, ViewStatus, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.view_status import ViewStatusOperations
 from tidemill.jobs.service.views import CreatedView, ViewOperations
 from tidemill.jobs.views.definitions import ViewDefinition
 from tidemill.protocols.http.operations import HealthReport

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.sdk import jobs
 from tidemill.sdk.errors import JobCancelled, JobFailed, NotFound, ServerUnreachable, WaitTimedOut
 from tidemill.sdk.http import ServerClient

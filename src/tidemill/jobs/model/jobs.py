@@ -1,7 +1,10 @@
-"""Jobs: what is asked for, how far it is, how it ended."""
+"""Jobs: their states, what each kind is asked for, where it runs, and what is recorded about it."""
 
 from __future__ import annotations
 
+import secrets
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -11,11 +14,80 @@ from uuid import UUID
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.options import Shorthand, option
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import RefreshPolicy
+
+
+def new_job_id() -> str:
+    millis = time.time_ns() // 1_000_000
+    value = (millis & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(UUID(int=value))
+
+
+DEFAULT_CLUSTER: Final = "default"
+
+
+class Clusters:
+    """The clusters that jobs may ask for, and how many tasks each runs at a time."""
+
+    def __init__(self, slots: Mapping[str, int]) -> None:
+        self._slots = dict(slots)
+
+    def check(self, name: str | None) -> str:
+        """The name of the cluster meant; raises InvalidInput when there is none of that name."""
+        wanted = name or DEFAULT_CLUSTER
+        if wanted not in self._slots:
+            known = ", ".join(sorted(self._slots))
+            raise InvalidInput("cluster", f"there is no cluster {wanted!r:.60}; configured are: {known}")
+        return wanted
+
+    def slots(self, name: str | None) -> int:
+        return self._slots[self.check(name)]
+
+
+class JobState(StrEnum):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_final(self) -> bool:
+        return not NEXT_STATES[self]
+
+
+NEXT_STATES: Final[Mapping[JobState, frozenset[JobState]]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED}),
+    # RUNNING to RUNNING is a take-over: the lease ran out and another worker claimed the job.
+    # RUNNING to QUEUED: it was asked to pause, and to go on before it had stopped.
+    JobState.RUNNING: frozenset(
+        {
+            JobState.RUNNING,
+            JobState.QUEUED,
+            JobState.PAUSED,
+            JobState.DONE,
+            JobState.FAILED,
+            JobState.CANCELLED,
+        }
+    ),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.DONE: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+ACTIVE_STATES: Final = frozenset(state for state, following in NEXT_STATES.items() if following)
+
+
+def check_transition(job_id: str, current: JobState, wanted: JobState) -> None:
+    if wanted not in NEXT_STATES[current]:
+        raise InvalidJobTransition(job_id, current, wanted)
 
 
 class JobKind(StrEnum):

@@ -10,16 +10,22 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
-from tidemill.jobs.model.clusters import Clusters
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    Clusters,
+    Job,
+    JobFilter,
+    JobKind,
+    JobState,
+    RefreshRequest,
+)
 from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
-from tidemill.jobs.service.refresh_requests import check_refresh
+from tidemill.jobs.service.submissions import check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 from uuid import UUID, uuid4, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.model.transactions import Transaction, TransactionStatus
 from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer
+from tidemill.catalog.ports import Authorizer, CatalogTransaction
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
-from tidemill.jobs.model.job_ids import new_job_id
+from tidemill.jobs.errors import JobNotFound
 from tidemill.jobs.model.jobs import (
+    DEFAULT_CLUSTER,
     BackfillRequest,
+    Clusters,
     IndexRequest,
     Job,
     JobEvent,
     JobFilter,
     JobKind,
     JobRequest,
+    JobState,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,
+    new_job_id,
 )
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore, SourceTables
+from tidemill.jobs.ports import JobStore, SourceTables, job_transaction
 from tidemill.jobs.service.environments import EnvironmentOperations
-from tidemill.jobs.service.refresh_requests import check_refresh
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
+from tidemill.jobs.views.kinds import behavior_of
 
 
 class JobOperations:
@@ -218,3 +222,75 @@ class JobOperations:
 def _check_same(earlier: Job, subject_id: UUID, request: JobRequest) -> None:
     if earlier.subject_id != subject_id or earlier.request != request:
         raise InvalidInput("Idempotency-Key", f"was used before for another request, job {earlier.job_id}")
+
+
+def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: VersionOperations) -> None:
+    """Raises InvalidInput with the field."""
+    ident, behavior = declared.table.ident, behavior_of(declared.view)
+    if request.output_limit is not None and not behavior.can_be_capped:
+        raise InvalidInput("output_limit", f"is for chunker views; {ident} is of kind {declared.view.kind}")
+    if not behavior.is_by_row:
+        _check_by_row(declared, request)
+    version = request.source_version
+    if version is None:
+        return
+    if len(declared.sources) > 1:
+        raise InvalidInput("src_version", f"{ident} has {len(declared.sources)} sources; leave it out")
+    if versions.find(declared.source, version) is None:
+        raise InvalidInput("src_version", f"{declared.source.ident} has no version {version}")
+
+
+def _check_by_row(declared: DeclaredView, request: RefreshRequest) -> None:
+    """What is for views that are made row by row would have no effect on others."""
+    why = f"is for views that are made row by row, which {declared.table.ident} is not; leave it out"
+    if request.source_task_size is not None:
+        raise InvalidInput("source_task_size", why)
+    if request.intra_applier_concurrency not in (None, 1):
+        raise InvalidInput("intra_applier_concurrency", why)
+
+
+STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
+    JobState.QUEUED: TransactionStatus.QUEUED,
+    JobState.PAUSED: TransactionStatus.QUEUED,
+    JobState.RUNNING: TransactionStatus.RUNNING,
+    JobState.DONE: TransactionStatus.SUCCEEDED,
+    JobState.FAILED: TransactionStatus.FAILED,
+    JobState.CANCELLED: TransactionStatus.CANCELED,
+}
+
+
+class JobTransactions:
+    def __init__(self, store: JobStore, authorizer: Authorizer) -> None:
+        self._store = store
+        self._authorizer = authorizer
+
+    def find(self, caller: Caller, transaction_id: str) -> Transaction | None:
+        try:
+            with self._store.transaction() as tx:
+                job = tx.jobs.get(transaction_id)
+        except JobNotFound:
+            return None
+        self._authorizer.require(caller, Permission.READ, job.table)
+        return Transaction(job.job_id, job.table, STATUSES[job.state], _properties(job))
+
+    def cancel(self, caller: Caller, tx: CatalogTransaction, transaction_id: str) -> None:
+        jobs = job_transaction(tx)
+        self._authorizer.require(caller, Permission.COMPUTE, jobs.jobs.get(transaction_id).table)
+        jobs.jobs.request_cancel(transaction_id)
+        jobs.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
+
+
+def _properties(job: Job) -> dict[str, str]:
+    said: dict[str, str | None] = {
+        "job_id": job.job_id,
+        "operation": job.kind.value,
+        "column": job.column,
+        "created_at": job.created_at.isoformat(),
+        "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
+        "error": None if job.failure is None else job.failure.message,
+    }
+    if isinstance(job.request, IndexRequest):
+        said |= {"index_name": job.request.name, "branch": job.request.branch}
+    if job.result is not None and "version" in job.result:
+        said["version"] = str(job.result["version"])
+    return {key: value for key, value in said.items() if value is not None}

@@ -15,12 +15,10 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
-from tidemill.jobs.model.jobs import JobFilter, JobKind, RefreshRequest
+from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
-from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.views import KEY, MaterializedView, RefreshPolicy, source_subject
-from tidemill.jobs.planning.output_limit import capped_plan
-from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh
+from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, capped_plan, plan_refresh
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
 from tidemill.jobs.stage_errors import VersionGone
 from tidemill.jobs.views.behavior import DeclaredView, SourceReading, ViewReading

@@ -18,14 +18,12 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.model.jobs import RefreshRequest
+from tidemill.jobs.model.jobs import Clusters, RefreshRequest
 from tidemill.jobs.model.lineage import Link, Through
-from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
-from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.plans import RefreshPlan, SqlPlan, TableSnapshot
 from tidemill.jobs.model.views import (
     CallPolicy,
     MaterializedView,

@@ -19,7 +19,7 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import bind_inputs
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.views import KEY, RefreshPolicy, SourceQuery, ViewColumn, ViewKind
-from tidemill.jobs.views.sql.determinism import check_deterministic
+from tidemill.jobs.views.sql.text import check_deterministic
 
 PARTITION_BY: Final = "udtf_spec.partition_by"
 PARTITION_INDEX: Final = "udtf_spec.partition_by_indexed_column"

@@ -11,7 +11,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.lineage import Link, Through
-from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY, MaterializedView, RunSql, SourceQuery, SqlInput, ViewSource
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.ports import SourceTables

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
-from tidemill.jobs.model.clusters import Clusters
-from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
+from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
-from tidemill.jobs.model.jobs import BackfillRequest, Part, Progress
+from tidemill.jobs.model.jobs import BackfillRequest, Clusters, Part, PreviewRequest, Progress
 from tidemill.jobs.model.plans import BackfillPlan, CommitGroup
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
@@ -29,8 +31,7 @@ from tidemill.jobs.ports import (
     job_transaction,
 )
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
-from tidemill.jobs.worker.column_stages import fill_stage
-from tidemill.jobs.worker.running import RunningJob
+from tidemill.jobs.worker.work import RunningJob
 
 # A table that changes faster than we can follow is left to the next backfill.
 MAX_PASSES: Final = 100
@@ -329,3 +330,49 @@ def _result(progress: Progress, one: _Pass, version: int | None) -> dict[str, An
         "source_version": one.plan.read_version,
         "published_version": version,
     }
+
+
+def fill_stage(
+    running: RunningJob,
+    declared: DeclaredColumn,
+    request: BackfillRequest | PreviewRequest,
+    version: int,
+    columns: Sequence[pa.Field],
+) -> FillColumn:
+    """A stage without tasks: those, and where checkpoints are, are the caller's to say."""
+    column = declared.column
+    stage = FillColumn(
+        job_id=running.job.job_id,
+        location=declared.table.data_location,
+        version=version,
+        columns=pa.schema(list(columns)),
+        struct_fields=tuple(output.struct_field for output in column.outputs),
+        call=FunctionCall(declared.function, column.inputs),
+        tasks=(),
+        checkpoint_location="",
+        environment=request.environment or Environment(),
+    )
+    if isinstance(request, PreviewRequest):
+        return stage
+    return replace(
+        stage,
+        parallelism=request.concurrency,
+        threads=request.intra_applier_concurrency or 1,
+        batches=batch_policy(request),
+        on_error=request.on_error,
+    )
+
+
+def batch_policy(request: BackfillRequest) -> BatchPolicy:
+    default = BatchPolicy()
+    low = request.min_checkpoint_size or default.min_rows
+    high = request.max_checkpoint_size or max(default.max_rows, low)
+    initial = request.checkpoint_size or default.initial_rows
+    flush = request.flush_interval_seconds
+    return BatchPolicy(
+        initial_rows=min(max(initial, low), high),
+        min_rows=low,
+        max_rows=high,
+        target=default.target,
+        flush_interval=None if flush is None else timedelta(seconds=flush),
+    )

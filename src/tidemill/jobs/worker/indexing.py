@@ -14,7 +14,7 @@ from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.schema_ports import TableIndexes
 from tidemill.jobs.model.jobs import IndexRequest, Part
 from tidemill.jobs.ports import JobStore, job_transaction
-from tidemill.jobs.worker.running import RunningJob
+from tidemill.jobs.worker.work import RunningJob
 
 # The one part of an index job: whatever worker comes to it, it is applied once.
 INDEX_PART: Final = "index"

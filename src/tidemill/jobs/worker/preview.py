@@ -17,8 +17,8 @@ from tidemill.jobs.model.plans import RowLocations
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.ports import Checkpoints, SourceTables, StageExecutor
-from tidemill.jobs.worker.column_stages import fill_stage
-from tidemill.jobs.worker.running import RunningJob
+from tidemill.jobs.worker.backfill import fill_stage
+from tidemill.jobs.worker.work import RunningJob
 
 # What a job says of its result is kept with it, so large values are left out.
 LARGEST_RESULT: Final = 4 << 20

@@ -17,8 +17,8 @@ from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView, Evaluation
 from tidemill.jobs.views.kinds import behavior_of
-from tidemill.jobs.worker.evaluate_views import ViewEvaluator
-from tidemill.jobs.worker.running import RunningJob
+from tidemill.jobs.worker.refresh import ViewEvaluator
+from tidemill.jobs.worker.work import RunningJob
 
 EXAMPLES: Final = 10
 

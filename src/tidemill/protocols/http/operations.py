@@ -30,9 +30,8 @@ from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
-from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.view_status import ViewStatusOperations
 from tidemill.jobs.service.views import ViewOperations
 
 READY: Final = "ok"

@@ -13,8 +13,7 @@ import pyarrow as pa
 from tidemill.catalog.errors import NamespaceNotFound, TableHasNoData, TableNotFound
 from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, TableIdent
 from tidemill.jobs.errors import JobNotFound
-from tidemill.jobs.model.jobs import Job, JobKind
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Job, JobKind, JobState
 from tidemill.protocols.http.call import Call
 
 JOBS_TABLE: Final = TableIdent(SYSTEM_NAMESPACE, "geneva_jobs")

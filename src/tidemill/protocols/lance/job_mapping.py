@@ -16,8 +16,7 @@ from sqlglot.errors import SqlglotError
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import Failure, Job, JobEvent, JobKind
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Failure, Job, JobEvent, JobKind, JobState
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
 from tidemill.protocols.http.responses import without_nulls
 

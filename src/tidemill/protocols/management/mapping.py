@@ -10,13 +10,12 @@ from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.columns import ColumnStatus
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.jobs import Job, JobEvent
+from tidemill.jobs.model.jobs import Job, JobEvent, JobState
 from tidemill.jobs.model.lineage import LineageEntry, ObjectLineage
 from tidemill.jobs.model.plans import BackfillExplanation, RefreshExplanation
-from tidemill.jobs.model.provenance import ColumnStatus
-from tidemill.jobs.model.state import JobState
-from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
+from tidemill.jobs.service.status import LastRefresh, SourceStatus, ViewStatus
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_integer
 

@@ -27,7 +27,7 @@ from tidemill.jobs.model.views import (
     WriteViewRows,
     WrittenRows,
 )
-from tidemill.jobs.planning.output_limit import rows_fitting
+from tidemill.jobs.planning.refresh import rows_fitting
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import (

@@ -18,11 +18,11 @@ from tidemill.jobs.model.jobs import (
     BackfillRequest,
     Failure,
     Job,
+    JobState,
     PreviewRequest,
     Progress,
     RefreshRequest,
 )
-from tidemill.jobs.model.state import JobState
 from tidemill.protocols.http.operations import HealthReport
 
 PAGES = table_ident(("docs", "pages"))

@@ -10,10 +10,10 @@ from pyroaring import BitMap64
 from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import SOME_ID, SOME_TIME
 from tidemill.jobs.model.failures import RowError, RowFailure
+from tidemill.jobs.model.jobs import JobState
 from tidemill.jobs.model.plans import RefreshMode
-from tidemill.jobs.model.state import JobState
-from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
 from tidemill.jobs.model.views import RefreshPolicy, ViewKind
+from tidemill.jobs.service.status import LastRefresh, SourceStatus, ViewStatus
 
 VIEW = "/api/v1/views/docs$words"
 STATUS = ViewStatus(

@@ -13,7 +13,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from tidemill.jobs.model.lineage import Link, Node, Through
-from tidemill.jobs.model.sql import SqlPlan
+from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY, MaterializedView
 
 DIALECT: Final = "spark"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import pyarrow as pa
@@ -17,10 +17,9 @@ from sqlglot.tokens import Token, TokenType
 from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import quoted
-from tidemill.jobs.model.sql import SqlPlan, SqlSource
+from tidemill.jobs.model.plans import SqlPlan, SqlSource
 from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.jobs.views.sql.columns import Types, TypeTeller
-from tidemill.jobs.views.sql.grouping import check_grouped
 from tidemill.jobs.views.sql.keys import Keys, Named, conjuncts, find_keys
 from tidemill.jobs.views.sql.text import DIALECT, Levels, named_tables, read_statement, table_levels
 from tidemill.jobs.views.sql.types import holds_map, read_type, spark_type, sql_type
@@ -325,3 +324,48 @@ def _add_key(tree: exp.Select, table: str) -> None:
     key = exp.column(exp.to_identifier(KEY, quoted=True), table=exp.to_identifier(table, quoted=True))
     value = exp.Min(this=key) if tree.args.get("group") is not None else key
     tree.set("expressions", [exp.alias_(value, KEY, quoted=True), *tree.selects])
+
+
+# What is inside these is not one value per row of the result, or nobody here can tell.
+OPAQUE: Final = (exp.AggFunc, exp.Filter, exp.Window, exp.Query, exp.Subquery, exp.Anonymous)
+UNNAMED_KEYS: Final = ("all", "cube", "rollup", "grouping_sets", "totals")
+SEVERAL_KEYS: Final = (exp.Cube, exp.Rollup, exp.GroupingSets)
+
+
+def check_grouped(tree: exp.Query, field: str) -> None:
+    """Raises InvalidInput for a column that is neither grouped by nor in an aggregate."""
+    for select in tree.find_all(exp.Select):
+        group = select.args.get("group")
+        if group is not None and _has_several(group):
+            continue
+        if group is None and not any(_has_aggregate(item) for item in select.selects):
+            continue
+        keys = set() if group is None else set(group.expressions)
+        for item in select.selects:
+            for column in _loose_columns(item, keys):
+                raise InvalidInput(
+                    field,
+                    f"the column {column.name!r:.80} is neither in GROUP BY nor in an aggregate such as "
+                    f"min({column.name:.80})",
+                )
+
+
+def _has_several(group: exp.Group) -> bool:
+    is_unnamed = any(group.args.get(part) for part in UNNAMED_KEYS)
+    return is_unnamed or any(isinstance(key, SEVERAL_KEYS) for key in group.expressions)
+
+
+def _has_aggregate(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Window | exp.Query | exp.Subquery):
+        return False
+    return isinstance(node, exp.AggFunc) or any(_has_aggregate(part) for part in node.iter_expressions())
+
+
+def _loose_columns(node: exp.Expr, keys: Set[exp.Expr]) -> Iterator[exp.Column]:
+    if node in keys or isinstance(node, OPAQUE):
+        return
+    if isinstance(node, exp.Column):
+        yield node
+        return
+    for part in node.iter_expressions():
+        yield from _loose_columns(part, keys)

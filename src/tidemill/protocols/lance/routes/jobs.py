@@ -9,7 +9,7 @@ from starlette.responses import Response
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.functions import RegisteredFunction
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import JobState
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import arrow_stream_response, json_response, without_nulls

@@ -10,8 +10,7 @@ from starlette.responses import Response
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.json_values import Choice, read_choice
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import Job, JobKind
-from tidemill.jobs.model.state import JobState
+from tidemill.jobs.model.jobs import Job, JobKind, JobState
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER, delimiter_of, split_id

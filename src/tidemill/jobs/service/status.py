@@ -1,0 +1,279 @@
+"""How far columns and views are behind, where their values come from, and which rows failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pyroaring import BitMap64
+
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.ports import Authorizer
+from tidemill.errors import TidemillError, Unavailable
+from tidemill.jobs.errors import ViewNotFound
+from tidemill.jobs.model.columns import ColumnStatus, FunctionRows, subject_of
+from tidemill.jobs.model.failures import RowError
+from tidemill.jobs.model.jobs import (
+    BackfillRequest,
+    JobFilter,
+    JobKind,
+    JobState,
+    RefreshRequest,
+    RowSelection,
+)
+from tidemill.jobs.model.plans import RefreshPlan
+from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
+from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
+from tidemill.jobs.planning.backfill import ColumnProgress
+from tidemill.jobs.ports import JobStore
+from tidemill.jobs.views.assess import ViewAssessor
+
+
+class ColumnProvenance:
+    def __init__(
+        self, store: JobStore, authorizer: Authorizer, versions: VersionOperations, assessor: Assessor
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._assessor = assessor
+
+    def status(self, caller: Caller, ident: TableIdent, column: str, branch: str | None) -> ColumnStatus:
+        declared = self._assessor.get_column(self._table(caller, ident, branch), column)
+        progress, live = self._look(declared)
+        fresh, stale = progress.current.rows & live, progress.stale & live
+        return ColumnStatus(
+            column=column,
+            branch=declared.table.branch,
+            version=progress.snapshot.version,
+            rows=len(live),
+            fresh=len(fresh),
+            stale=len(stale),
+            missing=len(live - fresh - stale),
+            failed=len(progress.failed & live),
+            functions=self._functions(declared, live),
+        )
+
+    def rows(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        column: str,
+        branch: str | None,
+        selection: RowSelection,
+        after: int | None,
+        limit: int,
+    ) -> Sequence[int]:
+        """Ids of the rows, ascending, above `after`."""
+        declared = self._assessor.get_column(self._table(caller, ident, branch), column)
+        progress, live = self._look(declared)
+        match selection:
+            case RowSelection.STALE:
+                found = progress.stale & live
+            case RowSelection.MISSING:
+                found = live - progress.current.rows - progress.stale
+            case RowSelection.FAILED:
+                found = progress.failed & live
+        if after is not None:
+            found -= _up_to(after)
+        return list(found[:limit])
+
+    def errors(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        column: str | None,
+        branch: str | None,
+        *,
+        job_id: str | None = None,
+        after: int | None = None,
+        limit: int = 1000,
+    ) -> Sequence[tuple[str, RowError]]:
+        """Columns with the rows their functions failed on; of all columns when none is named."""
+        table = self._table(caller, ident, branch)
+        if column is not None:
+            columns = [self._assessor.get_column(table, column).column]
+        else:
+            with self._store.transaction() as tx:
+                columns = list(tx.derived.list_columns(table.table_id))
+        found: list[tuple[str, RowError]] = []
+        with self._store.transaction() as tx:
+            for declared in columns:
+                subject_id = subject_of(declared.column_id, table.branch)
+                errors = tx.errors.list_of(subject_id, after, limit - len(found), job_id)
+                found += [(declared.name, error) for error in errors]
+        return found
+
+    def _look(self, declared: DeclaredColumn) -> tuple[ColumnProgress, BitMap64]:
+        progress = self._assessor.column_progress(
+            declared, BackfillRequest(declared.column.name, only=RowSelection.STALE)
+        )
+        assert progress.located is not None
+        return progress, progress.located.all_rows()
+
+    def _functions(self, declared: DeclaredColumn, live: BitMap64) -> tuple[FunctionRows, ...]:
+        current = declared.function.digest
+        with self._store.transaction() as tx:
+            counted = [
+                FunctionRows(
+                    found.digest,
+                    tx.functions.get(found.digest).name,
+                    len(found.held & live),
+                    found.digest == current,
+                )
+                for found in tx.coverage.list_of(declared.subject_id)
+            ]
+        return tuple(item for item in counted if item.rows or item.is_current)
+
+    def _table(self, caller: Caller, ident: TableIdent, branch: str | None) -> Table:
+        self._authorizer.require(caller, Permission.READ, ident)
+        return self._versions.get_branch(ident, branch or MAIN_BRANCH)
+
+
+def _up_to(row_id: int) -> BitMap64:
+    rows = BitMap64()
+    rows.add_range(0, row_id + 1)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """What of a source is in the view, and what happened to it since; None where that cannot be told."""
+
+    source: tuple[str, ...]
+    version_consumed: int | None
+    latest_version: int | None
+    inserted: int | None = None
+    updated: int | None = None
+    deleted: int | None = None
+
+    @property
+    def versions_behind(self) -> int | None:
+        if self.latest_version is None:
+            return None
+        return self.latest_version - (self.version_consumed or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRefresh:
+    """The newest refresh job; it has a mode once it is done."""
+
+    job_id: str
+    state: JobState
+    finished_at: datetime | None
+    mode: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """A view at its latest version; fresh when a refresh would find nothing to do, else with the reason."""
+
+    view: tuple[str, ...]
+    kind: ViewKind
+    policy: RefreshPolicy
+    has_auto_refresh: bool
+    version: int | None
+    is_fresh: bool
+    reason: str
+    sources: tuple[SourceStatus, ...]
+    last_refresh: LastRefresh | None
+
+
+# Whether a view is fresh does not depend on how it wants to be refreshed.
+QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
+
+
+class ViewStatusOperations:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        assessor: ViewAssessor,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._assessor = assessor
+
+    def status(self, caller: Caller, ident: TableIdent) -> ViewStatus:
+        """Also of a view that cannot be refreshed any more: then the reason says why."""
+        table, view = self._get_view(caller, ident)
+        plan, reason = self._plan(table)
+        return ViewStatus(
+            view=ident.levels,
+            kind=view.kind,
+            policy=view.policy,
+            has_auto_refresh=view.has_auto_refresh,
+            version=self._latest_version(table),
+            is_fresh=plan is not None and plan.is_empty,
+            reason=reason,
+            sources=tuple(self._source(view, place, plan) for place in range(len(view.sources))),
+            last_refresh=self._last_refresh(view),
+        )
+
+    def errors(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        *,
+        job_id: str | None = None,
+        after: int | None = None,
+        limit: int = 1000,
+    ) -> Sequence[RowError]:
+        """The source rows that the view's functions failed on."""
+        _, view = self._get_view(caller, ident)
+        with self._store.reading() as tx:
+            return tx.errors.list_of(view.view_id, after, limit, job_id)
+
+    def _get_view(self, caller: Caller, ident: TableIdent) -> tuple[Table, MaterializedView]:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._versions.get_branch(ident, MAIN_BRANCH)
+        with self._store.reading() as tx:
+            view = tx.derived.find_view(table.table_id)
+        if view is None:
+            raise ViewNotFound(ident)
+        return table, view
+
+    def _plan(self, table: Table) -> tuple[RefreshPlan | None, str]:
+        try:
+            plan = self._assessor.plan(self._assessor.get_view(table), QUESTION)
+        except Unavailable:
+            raise
+        except TidemillError as error:
+            return None, f"it cannot be refreshed: {error}"
+        return plan, plan.reason
+
+    def _source(self, view: MaterializedView, place: int, plan: RefreshPlan | None) -> SourceStatus:
+        source = view.sources[place]
+        with self._store.reading() as tx:
+            table = tx.tables.find_by_id(source.table_id)
+            subject_id = source_subject(view.view_id, source.table_id, place)
+            coverage = tx.coverage.find(subject_id, view.digest)
+        change = None if plan is None else plan.changes[place]
+        return SourceStatus(
+            source=source.levels if table is None else table.ident.levels,
+            version_consumed=None if coverage is None else coverage.watermark,
+            latest_version=None if table is None else self._latest_version(table),
+            inserted=None if change is None else change.inserted,
+            updated=None if change is None else change.updated,
+            deleted=None if change is None else change.deleted,
+        )
+
+    def _latest_version(self, table: Table) -> int | None:
+        latest = self._versions.find_latest(table)
+        return None if latest is None else latest.version
+
+    def _last_refresh(self, view: MaterializedView) -> LastRefresh | None:
+        wanted = JobFilter(subject_id=view.view_id, kind=JobKind.REFRESH)
+        with self._store.reading() as tx:
+            last = next(iter(tx.jobs.list_recent(None, 1, wanted)), None)
+        if last is None:
+            return None
+        mode = None if last.result is None else last.result.get("mode")
+        return LastRefresh(last.job_id, last.state, last.finished_at, mode)
