@@ -19,15 +19,6 @@ from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.options import Shorthand, option
 from tidemill.jobs.model.views import RefreshPolicy
 
-
-def new_job_id() -> str:
-    millis = time.time_ns() // 1_000_000
-    value = (millis & (1 << 48) - 1) << 80 | secrets.randbits(80)
-    value = value & ~(0xF << 76) | 7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(UUID(int=value))
-
-
 DEFAULT_CLUSTER: Final = "default"
 
 
@@ -345,6 +336,15 @@ class Job:
     @property
     def column(self) -> str | None:
         return None if isinstance(self.request, RefreshRequest | VerifyRequest) else self.request.column
+
+
+def new_job_id() -> str:
+    """A UUID of version 7, so that ids sort by the time they were made."""
+    millis = time.time_ns() // 1_000_000
+    value = (millis & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(UUID(int=value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.views.assess import ViewAssessor
 
+# Whether a view is fresh does not depend on how it wants to be refreshed.
+QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
+
 
 class ColumnProvenance:
     def __init__(
@@ -182,10 +185,6 @@ class ViewStatus:
     reason: str
     sources: tuple[SourceStatus, ...]
     last_refresh: LastRefresh | None
-
-
-# Whether a view is fresh does not depend on how it wants to be refreshed.
-QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
 
 
 class ViewStatusOperations:

@@ -37,6 +37,15 @@ from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
 
+STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
+    JobState.QUEUED: TransactionStatus.QUEUED,
+    JobState.PAUSED: TransactionStatus.QUEUED,
+    JobState.RUNNING: TransactionStatus.RUNNING,
+    JobState.DONE: TransactionStatus.SUCCEEDED,
+    JobState.FAILED: TransactionStatus.FAILED,
+    JobState.CANCELLED: TransactionStatus.CANCELED,
+}
+
 
 class JobOperations:
     def __init__(
@@ -247,16 +256,6 @@ def _check_by_row(declared: DeclaredView, request: RefreshRequest) -> None:
         raise InvalidInput("source_task_size", why)
     if request.intra_applier_concurrency not in (None, 1):
         raise InvalidInput("intra_applier_concurrency", why)
-
-
-STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
-    JobState.QUEUED: TransactionStatus.QUEUED,
-    JobState.PAUSED: TransactionStatus.QUEUED,
-    JobState.RUNNING: TransactionStatus.RUNNING,
-    JobState.DONE: TransactionStatus.SUCCEEDED,
-    JobState.FAILED: TransactionStatus.FAILED,
-    JobState.CANCELLED: TransactionStatus.CANCELED,
-}
 
 
 class JobTransactions:

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
 from tidemill.jobs.model.jobs import Clusters, RefreshRequest
 from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.plans import RefreshPlan, SqlPlan, TableSnapshot
@@ -84,34 +82,33 @@ class ViewReading:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """How rows are to be made: by how many tasks, of which size, with which patience."""
-
-    concurrency: int | None = None
-    threads: int = 1
-    task_size: int | None = None
-    cluster: str | None = None
-    on_error: ErrorPolicy = FAIL_AT_ONCE
-    environment: Environment = OWN_ENVIRONMENT
-    cap: OutputCap | None = None
-    is_suspect: bool = False
-
-    def policy(self, rows: int) -> CallPolicy:
-        allowed = self.on_error.allowed_skips(rows)
-        return CallPolicy(self.threads, self.on_error, allowed, self.environment, self.is_suspect)
-
-
-@dataclass(frozen=True)
 class StageRequest:
-    """What every kind of stage is made from."""
+    """What every kind of stage is made from: the plan, and how its rows are to be made.
+
+    A suspect stage has lost a task's process before, and its function may be the reason.
+    """
 
     job_id: str
     declared: DeclaredView
     progress: ViewProgress
     plan: RefreshPlan
     target: ViewTarget
-    how: Evaluation
+    options: RefreshRequest
     clusters: Clusters
+    cap: OutputCap | None = None
+    is_suspect: bool = False
+
+    def policy(self, rows: int) -> CallPolicy:
+        """As the request says, and else the view."""
+        view, options = self.declared.view, self.options
+        on_error = view.on_error if options.on_error is None else options.on_error
+        return CallPolicy(
+            threads=options.intra_applier_concurrency or 1,
+            on_error=on_error,
+            allowed_skips=on_error.allowed_skips(rows),
+            environment=view.environment if options.environment is None else options.environment,
+            is_suspect=self.is_suspect,
+        )
 
 
 class ViewBehavior(ABC):

@@ -118,7 +118,7 @@ class RowViews(OneSourceViews):
         return SOURCE_ROW_ID
 
     def stage(self, request: StageRequest, tables: SourceTables) -> WriteViewRows | None:
-        declared, plan, how = request.declared, request.plan, request.how
+        declared, plan = request.declared, request.plan
         if not plan.work:
             return None
         query = declared.view.query
@@ -127,13 +127,13 @@ class RowViews(OneSourceViews):
             source_location=declared.source.data_location,
             source_version=plan.source_version,
             target=request.target,
-            tasks=(plan.work,) if how.cap is not None else _tasks(request),
+            tasks=(plan.work,) if request.cap is not None else _tasks(request),
             calls=declared.calls,
             columns=query.columns or {},
             filter=query.filter,
-            policy=how.policy(plan.rows),
-            cap=how.cap,
-            parallelism=how.concurrency,
+            policy=request.policy(plan.rows),
+            cap=request.cap,
+            parallelism=request.options.concurrency,
         )
 
     def sample_columns(self, view: MaterializedView, progress: ViewProgress) -> Sequence[str] | None:
@@ -149,9 +149,9 @@ def _check_readable(declared: DeclaredView, snapshot: TableSnapshot) -> None:
 
 
 def _tasks(request: StageRequest) -> tuple[tuple[FragmentWork, ...], ...]:
-    how, located = request.how, request.progress.first.located
+    options, located = request.options, request.progress.first.located
     is_costly = bool(request.declared.calls)
-    is_cut = how.task_size is not None or is_costly
+    is_cut = options.source_task_size is not None or is_costly
     rows = located.by_fragment() if located is not None and is_cut else {}
-    slots = how.concurrency or request.clusters.slots(how.cluster)
-    return view_tasks(request.plan.work, rows, how.task_size, slots, is_costly=is_costly)
+    slots = options.concurrency or request.clusters.slots(options.cluster)
+    return view_tasks(request.plan.work, rows, options.source_task_size, slots, is_costly=is_costly)

@@ -103,7 +103,7 @@ class StatementViews(ViewBehavior):
             )
             for source, table, change in zip(sql.sources, request.declared.sources, plan.changes, strict=True)
         )
-        return RunSql(request.job_id, sql.statement, inputs, request.target, request.how.concurrency)
+        return RunSql(request.job_id, sql.statement, inputs, request.target, request.options.concurrency)
 
     def sample_columns(self, view: MaterializedView, progress: ViewProgress) -> Sequence[str] | None:
         return () if progress.sql is None else progress.sql.sources[0].key_columns

@@ -77,7 +77,7 @@ class TableFunctionViews(OneSourceViews):
         return _touched_partitions(declared, progress.first, column, tables)
 
     def stage(self, request: StageRequest, tables: SourceTables) -> RunTableFunction | None:
-        declared, plan, how = request.declared, request.plan, request.how
+        declared, plan = request.declared, request.plan
         query = declared.view.query
         found = _partitions(declared, plan.source_version, tables)
         partitions = tuple(p for p in found if plan.keys is None or unsigned(p.key) in plan.keys)
@@ -94,8 +94,8 @@ class TableFunctionViews(OneSourceViews):
             limit=query.limit,
             offset=query.offset,
             partitions=partitions,
-            policy=how.policy(len(partitions)),
-            parallelism=how.concurrency,
+            policy=request.policy(len(partitions)),
+            parallelism=request.options.concurrency,
         )
 
     def keys_without(

@@ -25,6 +25,7 @@ from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.views.assess import ViewAssessor
 
 # Handed in by whoever wires both: jobs are submitted by the service, and the worker does not know it.
+SubmitBackfill: TypeAlias = Callable[[Caller, TableIdent, BackfillRequest, str | None], Job]
 SubmitRefresh: TypeAlias = Callable[[Caller, TableIdent, RefreshRequest, str | None], Job]
 
 REQUEST: Final = RefreshRequest()
@@ -233,9 +234,6 @@ def _changed_rows(change: SourceChange) -> int | None:
 
 def _versions(changes: Sequence[SourceChange]) -> str:
     return ",".join(f"{change.from_version or 0}-{change.version}" for change in changes)
-
-
-SubmitBackfill: TypeAlias = Callable[[Caller, TableIdent, BackfillRequest, str | None], Job]
 
 
 @dataclass(frozen=True)

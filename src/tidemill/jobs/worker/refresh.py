@@ -14,7 +14,7 @@ from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Clusters, Part, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
-from tidemill.jobs.model.views import RefreshPolicy, ViewTarget, WrittenRows, source_subject
+from tidemill.jobs.model.views import OutputCap, RefreshPolicy, ViewTarget, WrittenRows, source_subject
 from tidemill.jobs.planning.refresh import Trimmed, ViewProgress, covered_after, output_cap, trimmed
 from tidemill.jobs.ports import (
     JobStore,
@@ -32,12 +32,77 @@ from tidemill.jobs.stage_errors import (
     ViewRowsChanged,
 )
 from tidemill.jobs.views.assess import ViewAssessor
-from tidemill.jobs.views.behavior import DeclaredView, Evaluation, StageRequest
+from tidemill.jobs.views.behavior import DeclaredView, StageRequest
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.worker.work import RunningJob
 
 # So often a refresh is done again because others wrote into rows at hand, or a task's process was killed.
 MAX_TRIES: Final = 5
+
+
+class ViewEvaluator:
+    """Has a view's rows made: what a plan asks for, as stages for an executor."""
+
+    def __init__(
+        self,
+        assessor: ViewAssessor,
+        sources: SourceTables,
+        executor: StageExecutor,
+        clusters: Clusters,
+    ) -> None:
+        self._assessor = assessor
+        self._sources = sources
+        self._executor = executor
+        self._clusters = clusters
+
+    def target(
+        self, declared: DeclaredView, there: TableSnapshot, max_rows: int | None, *, is_dry: bool = False
+    ) -> ViewTarget:
+        """The view as it is now; raises TableColumnNotFound when it has lost columns of its own."""
+        output, behavior = self._assessor.output(declared), behavior_of(declared.view)
+        for name in output.names:
+            if name not in there.schema.names:
+                raise TableColumnNotFound(declared.table.ident, name, tuple(there.schema.names))
+        return ViewTarget(
+            location=declared.table.data_location,
+            version=there.version,
+            output=output,
+            key=behavior.key(declared.view),
+            place=behavior.place,
+            carried=tuple(name for name in there.schema.names if name not in output.names),
+            is_empty=there.live_rows == 0,
+            max_rows_per_fragment=max_rows,
+            is_dry=is_dry,
+        )
+
+    def evaluate(
+        self,
+        running: RunningJob,
+        declared: DeclaredView,
+        progress: ViewProgress,
+        plan: RefreshPlan,
+        target: ViewTarget,
+        options: RefreshRequest,
+        *,
+        cap: OutputCap | None = None,
+        is_suspect: bool = False,
+    ) -> WrittenRows:
+        """Makes the rows of the plan and compares them with what the view has."""
+        running.check()
+        running.begin_stage()
+        request = StageRequest(
+            job_id=running.job.job_id,
+            declared=declared,
+            progress=progress,
+            plan=plan,
+            target=target,
+            options=options,
+            clusters=self._clusters,
+            cap=cap,
+            is_suspect=is_suspect,
+        )
+        stage = behavior_of(declared.view).stage(request, self._sources)
+        return WrittenRows() if stage is None else self._executor.write_view(stage, running)
 
 
 @dataclass(frozen=True)
@@ -140,8 +205,9 @@ class RefreshRunner:
         declared, plan = one.declared, one.plan
         there = self._sources.snapshot(declared.table, None)
         target = self._evaluator.target(declared, there, one.request.max_rows_per_fragment)
-        how = replace(evaluation_of(declared, one.request), is_suspect=is_suspect)
-        written = self._evaluator.evaluate(one.running, declared, one.progress, plan, target, how)
+        written = self._evaluator.evaluate(
+            one.running, declared, one.progress, plan, target, one.request, is_suspect=is_suspect
+        )
         wanted = None if plan.is_full else plan.keys if plan.keys is not None else plan.stale
         rows = self._sources.keyed_rows(declared.table, there.version, target.key, wanted)
         removed = rows.all_rows() - written.kept - rows.rows_of(written.skipped)
@@ -156,8 +222,9 @@ class RefreshRunner:
         rows = self._sources.keyed_rows(declared.table, there.version, target.key, None)
         kept = BitMap64() if one.plan.is_full else source.kept
         cap = output_cap(limit, kept, rows)
-        how = replace(evaluation_of(declared, one.request), cap=cap, is_suspect=is_suspect)
-        written = self._evaluator.evaluate(one.running, declared, one.progress, one.plan, target, how)
+        written = self._evaluator.evaluate(
+            one.running, declared, one.progress, one.plan, target, one.request, cap=cap, is_suspect=is_suspect
+        )
         trim = trimmed(cap, written.made or (cap.kept[:0], cap.counts[:0]), rows)
         made_anew = rows.rows_of(None if one.plan.is_full else source.coverage.held - kept)
         # Of rows that were skipped nothing stays: it would count for others.
@@ -262,66 +329,3 @@ def _result(one: _Refresh, version: int, written: WrittenRows | None = None) -> 
         "rows_kept": 0 if written is None else len(written.kept),
         "version": version,
     }
-
-
-def evaluation_of(declared: DeclaredView, request: RefreshRequest) -> Evaluation:
-    """As the request says, and else the view."""
-    view = declared.view
-    return Evaluation(
-        concurrency=request.concurrency,
-        threads=request.intra_applier_concurrency or 1,
-        task_size=request.source_task_size,
-        cluster=request.cluster,
-        on_error=view.on_error if request.on_error is None else request.on_error,
-        environment=view.environment if request.environment is None else request.environment,
-    )
-
-
-class ViewEvaluator:
-    def __init__(
-        self,
-        assessor: ViewAssessor,
-        sources: SourceTables,
-        executor: StageExecutor,
-        clusters: Clusters,
-    ) -> None:
-        self._assessor = assessor
-        self._sources = sources
-        self._executor = executor
-        self._clusters = clusters
-
-    def target(
-        self, declared: DeclaredView, there: TableSnapshot, max_rows: int | None, *, is_dry: bool = False
-    ) -> ViewTarget:
-        """The view as it is now; raises TableColumnNotFound when it has lost columns of its own."""
-        output, behavior = self._assessor.output(declared), behavior_of(declared.view)
-        for name in output.names:
-            if name not in there.schema.names:
-                raise TableColumnNotFound(declared.table.ident, name, tuple(there.schema.names))
-        return ViewTarget(
-            location=declared.table.data_location,
-            version=there.version,
-            output=output,
-            key=behavior.key(declared.view),
-            place=behavior.place,
-            carried=tuple(name for name in there.schema.names if name not in output.names),
-            is_empty=there.live_rows == 0,
-            max_rows_per_fragment=max_rows,
-            is_dry=is_dry,
-        )
-
-    def evaluate(
-        self,
-        running: RunningJob,
-        declared: DeclaredView,
-        progress: ViewProgress,
-        plan: RefreshPlan,
-        target: ViewTarget,
-        how: Evaluation,
-    ) -> WrittenRows:
-        """Makes the rows of the plan and compares them with what the view has."""
-        running.check()
-        running.begin_stage()
-        request = StageRequest(running.job.job_id, declared, progress, plan, target, how, self._clusters)
-        stage = behavior_of(declared.view).stage(request, self._sources)
-        return WrittenRows() if stage is None else self._executor.write_view(stage, running)

@@ -9,13 +9,14 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import VerifyRequest
+from tidemill.jobs.model.failures import FAIL_AT_ONCE
+from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
 from tidemill.jobs.model.views import Difference, RefreshPolicy, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of
 from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.assess import ViewAssessor
-from tidemill.jobs.views.behavior import DeclaredView, Evaluation
+from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.worker.refresh import ViewEvaluator
 from tidemill.jobs.worker.work import RunningJob
@@ -51,8 +52,8 @@ class VerifyRunner:
         running.progress = replace(running.progress, total=sample.rows)
         there = self._sources.snapshot(declared.table, None)
         target = self._evaluator.target(declared, there, None, is_dry=True)
-        how = Evaluation(cluster=request.cluster, environment=declared.view.environment)
-        made = self._evaluator.evaluate(running, declared, progress, sample.plan, target, how)
+        options = RefreshRequest(cluster=request.cluster, on_error=FAIL_AT_ONCE)
+        made = self._evaluator.evaluate(running, declared, progress, sample.plan, target, options)
         running.progress = replace(running.progress, done=sample.rows, computed=sample.rows)
         rows = self._sources.keyed_rows(declared.table, there.version, target.key, sample.wanted)
         return _result(progress, sample, made, rows)

@@ -38,6 +38,11 @@ NOT_PLAIN: Final = frozenset(
 )
 PLAIN_PARTS: Final = frozenset({"kind", "expressions", "from_", "where", "limit"})
 
+# What is inside these is not one value per row of the result, or nobody here can tell.
+OPAQUE: Final = (exp.AggFunc, exp.Filter, exp.Window, exp.Query, exp.Subquery, exp.Anonymous)
+UNNAMED_KEYS: Final = ("all", "cube", "rollup", "grouping_sets", "totals")
+SEVERAL_KEYS: Final = (exp.Cube, exp.Rollup, exp.GroupingSets)
+
 
 def sql_sources(statement: str, field: str) -> tuple[Levels, ...]:
     """The tables that a statement names, each once, in the order in which they first appear.
@@ -324,12 +329,6 @@ def _add_key(tree: exp.Select, table: str) -> None:
     key = exp.column(exp.to_identifier(KEY, quoted=True), table=exp.to_identifier(table, quoted=True))
     value = exp.Min(this=key) if tree.args.get("group") is not None else key
     tree.set("expressions", [exp.alias_(value, KEY, quoted=True), *tree.selects])
-
-
-# What is inside these is not one value per row of the result, or nobody here can tell.
-OPAQUE: Final = (exp.AggFunc, exp.Filter, exp.Window, exp.Query, exp.Subquery, exp.Anonymous)
-UNNAMED_KEYS: Final = ("all", "cube", "rollup", "grouping_sets", "totals")
-SEVERAL_KEYS: Final = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
 def check_grouped(tree: exp.Query, field: str) -> None:

@@ -62,6 +62,24 @@ UNSERVED: Final[dict[type[exp.Expr], str]] = {
     exp.Command: "must be a query: SELECT, WITH … SELECT, or several with UNION",
 }
 
+# Those of Spark, and what Lance has beside them.
+NON_DETERMINISTIC: Final = frozenset({*REFUSED, "gen_random_uuid", "today", "sysdate"})
+# These need no parentheses to be called.
+BARE: Final = frozenset(
+    {
+        TokenType.CURRENT_DATE,
+        TokenType.CURRENT_DATETIME,
+        TokenType.CURRENT_TIME,
+        TokenType.CURRENT_TIMESTAMP,
+        TokenType.CURRENT_USER,
+        TokenType.LOCALTIME,
+        TokenType.LOCALTIMESTAMP,
+        TokenType.SESSION_USER,
+    }
+)
+# Without an argument it is the time of now.
+CLOCK: Final = "unix_timestamp"
+
 
 class ViewSql(Spark):
     """Spark's SQL, with names in either quotes and in the case they are written in."""
@@ -200,25 +218,6 @@ def _is_clause(table: exp.Table) -> bool:
                 return True
         inside = around
     return False
-
-
-# Those of Spark, and what Lance has beside them.
-NON_DETERMINISTIC: Final = frozenset({*REFUSED, "gen_random_uuid", "today", "sysdate"})
-# These need no parentheses to be called.
-BARE: Final = frozenset(
-    {
-        TokenType.CURRENT_DATE,
-        TokenType.CURRENT_DATETIME,
-        TokenType.CURRENT_TIME,
-        TokenType.CURRENT_TIMESTAMP,
-        TokenType.CURRENT_USER,
-        TokenType.LOCALTIME,
-        TokenType.LOCALTIMESTAMP,
-        TokenType.SESSION_USER,
-    }
-)
-# Without an argument it is the time of now.
-CLOCK: Final = "unix_timestamp"
 
 
 def check_deterministic(expression: str, field: str) -> None:
