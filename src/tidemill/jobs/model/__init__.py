@@ -1,1 +1,10 @@
-"""Values of jobs: what is requested, planned, run, covered and recorded."""
+"""Values of jobs, by subject.
+
+    jobs, options        states, requests and their options, leases, progress, events
+    columns, views       what is declared, the stages that compute it, and what comes back
+    plans                what a job would do and why
+    coverage, failures   which rows are up to date, and which failed
+    lineage              what is made from what
+
+Nothing here reads or writes; stages travel to Spark, and requests are kept as JSON.
+"""

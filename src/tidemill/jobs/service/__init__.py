@@ -1,5 +1,11 @@
-"""What the server does for callers: check a request, answer it or leave the work to a job.
+"""What the server does for callers: checks a request, answers it, or leaves the work to a job.
 
-Nothing here calls a function of a user or changes data of a table; that is the worker's. The two share the
-database and no code but `model/`, `planning/` and `views/`.
+    submissions       jobs: submit, look at, stop, resume
+    columns, views    declare, describe
+    indexes           asked for here, built by a worker
+    explain, status, lineage
+                      what a job would do; how far columns and views are behind; what they are made from
+    environments      packages and variables under a name
+
+Nothing here calls a function of a user or computes rows: that is the worker's, and `worker/` is not imported.
 """

@@ -1,9 +1,9 @@
-"""What a worker does: claim a job, hold its lease, carry it out, publish, and record how it ended.
+"""What a worker does: claims a job, keeps its lease alive, carries it out and records how it ended.
 
-    work, running     claim, lease, heartbeat; the job at hand and when to stop
-    backfill, preview, refresh, verify
-                      one runner for each kind of job
-    auto_*            columns and views that fall behind: submits their jobs
+    work        claim, lease, heartbeat; the job at hand and when to stop
+    backfill, preview, refresh, verify, indexing
+                one runner for each kind of job
+    auto_jobs   columns and views that fell behind: has their jobs submitted
 
-Who submits is handed in: the worker imports nothing of `service/`.
+`service/` is not imported: `auto_jobs` is handed the function that submits.
 """

@@ -1,6 +1,8 @@
-"""Kernels that make the rows of views, by how they are made.
+"""Makes the rows of views.
 
-rows              from one source row each: query and chunker views
-table_functions   by a table function, from a partition of the source
-sql, sql_tasks    by a statement: the driver's part, and what its tasks read and write
+    rows              from one source row each: query and chunker views
+    table_functions   by a table function, from a partition of the source at a time
+    sql, sql_tasks    by a statement: what the driver does, and what tasks read and write for it
+
+All write through `lance.view_writer`, which compares the rows with those the view has.
 """

@@ -1,1 +1,11 @@
-"""Views given as SQL: reads a statement, tells its columns and types, and finds the keys of its rows."""
+"""Reads the SQL of views with sqlglot; Spark evaluates it.
+
+    text      reads a statement or an expression, and refuses what has another result every time
+    plan      makes a statement ready for Spark: its sources, its columns, its keys
+    columns   tells the type of each column, as Spark would
+    types     Arrow types and Spark's
+    keys      finds the columns by which rows of the result can be made one key at a time
+    lineage   what each column is made from
+
+Pure functions over text and schemas: no table is read here.
+"""
