@@ -124,6 +124,7 @@ class MortalPublisher:
     def __init__(self, inner: LancePublisher) -> None:
         self._inner = inner
         self.dies: Moment | None = None
+        self.dies_of: BaseException = Crash()
         self.before_next: Callable[[], object] | None = None
 
     def replace_column(self, *arguments: Any) -> Published:
@@ -138,10 +139,10 @@ class MortalPublisher:
         if before is not None:
             before()
         if moment is Moment.BEFORE:
-            raise Crash
+            raise self.dies_of
         published = commit(*arguments)
         if moment is Moment.AFTER:
-            raise Crash
+            raise self.dies_of
         return published
 
 

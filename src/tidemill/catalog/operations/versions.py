@@ -112,9 +112,10 @@ class VersionOperations:
                 version = self._reserve(table, entry, staged, on_commit)
                 settled = self.publish(table, version, entry, staged)
             except StagedManifestMissing:
-                # It may have been removed with its table.
+                # It may have been removed with its table or branch.
                 self._check_exists(table)
                 if staged is not None:
+                    self._check_branch_exists(table)
                     raise
             else:
                 if settled is not None:
@@ -241,6 +242,7 @@ class VersionOperations:
         latest = self.find_latest(table)
         if latest is None:
             self._check_exists(table)
+            self._check_branch_exists(table)
             return []
         if order is Order.DESCENDING and page == Page(limit=1):
             return [latest]
@@ -255,6 +257,7 @@ class VersionOperations:
         found = self._page(table, order, page)
         if not found:
             self._check_exists(table)
+            self._check_branch_exists(table)
         return found
 
     def _page(self, table: Table, order: Order, page: Page) -> Sequence[TableVersion]:
@@ -313,6 +316,7 @@ class VersionOperations:
         latest = self.find_latest(table)
         if latest is None:
             self._check_exists(table)
+            self._check_branch_exists(table)
             raise TableHasNoData(table.ident)
         return latest
 
@@ -321,6 +325,11 @@ class VersionOperations:
         with self._store.reading() as tx:
             if tx.tables.find_by_id(table.table_id) is None:
                 raise TableNotFound(table.ident)
+
+    def _check_branch_exists(self, table: Table) -> None:
+        """Raises BranchNotFound if a branch without versions has been deleted since it was looked up."""
+        if not self._manifests.has_branch(table):
+            raise BranchNotFound(table.ident, table.branch)
 
     def get_table(self, ident: TableIdent, branch: str) -> Table:
         """The table on a branch, which need not exist yet."""

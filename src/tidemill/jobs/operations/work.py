@@ -9,7 +9,7 @@ from datetime import timedelta
 from threading import Event, Thread
 from typing import Any, Protocol
 
-from tidemill.errors import TidemillError, Unavailable
+from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.jobs import Failure, Job, JobRequest, Lease
@@ -81,6 +81,8 @@ class JobWorker:
                 self._finish(running, JobState.CANCELLED, None, None)
             except JobPaused:
                 self._put_down(running)
+            except CommitStateUnknown as error:
+                self._hand_back(running, error)
             except TidemillError as error:
                 self._finish(running, JobState.FAILED, None, failure_of(error))
             else:
@@ -106,6 +108,12 @@ class JobWorker:
         with self._store.transaction() as tx:
             job = tx.leases.suspend(running.lease, running.progress)
             tx.events.append(job.job_id, job.state.value.lower(), {})
+
+    def _hand_back(self, running: RunningJob, error: CommitStateUnknown) -> None:
+        """Lets the job be claimed again: the next attempt finds out whether the commit happened."""
+        with self._store.transaction() as tx:
+            tx.events.append(running.job.job_id, "outcome_unknown", {"message": str(error)})
+            tx.leases.release(running.lease)
 
     def _finish(
         self, running: RunningJob, state: JobState, result: dict[str, Any] | None, failure: Failure | None
