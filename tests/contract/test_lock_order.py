@@ -24,7 +24,6 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.batches import BatchOperation, DeclareTable, DeregisterTable
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks
 from tidemill.errors import Deadlock, TidemillError, Unavailable
@@ -32,6 +31,7 @@ from tidemill.iceberg.model.entries import Change, NewTable, Purge
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import ComputedColumn, subject_of
 from tidemill.jobs.model.jobs import Job
+from tidemill.lance.batches import BatchOperation, DeclareTable, DeregisterTable
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.store.engine import SqlStore, open_store

@@ -19,8 +19,8 @@ from tests.interleavings.steps import DATABASE, Stage, SteppedStore
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.tables import TableOperations
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
+from tidemill.lance.tables import TableOperations
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations

@@ -34,8 +34,8 @@ from tidemill.catalog.errors import (
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page
-from tidemill.catalog.operations.versions import Order
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.lance.versions.commit import Order
 
 DIE: Final = Action.DIE
 BRANCH: Final = "dev"

@@ -39,17 +39,17 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion, VersionEntry
-from tidemill.catalog.operations.batches import BatchOperations, CreateVersion, VersionRange
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.versions import Order, VersionOperations
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.errors import Unavailable
+from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.manifest_format import check_staged
+from tidemill.lance.ref_operations import RefOperations
 from tidemill.lance.refs import LanceTableRefs
+from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.versions.commit import Order, VersionOperations
+from tidemill.lance.versions.manifest_format import check_staged
 from tidemill.server.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.tables import Table
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table, TableVersion
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
@@ -229,6 +230,24 @@ class JobStore(Protocol):
 
     def reading(self) -> AbstractContextManager[JobTransaction]:
         """For what only reads: every statement sees all that was committed before it; none can write."""
+
+
+class TableVersions(Protocol):
+    """Versions of tables; reads only."""
+
+    def get_branch(self, ident: TableIdent, branch: str) -> Table:
+        """The table on a branch; raises TableNotFound, BranchNotFound, TableIsQuery."""
+
+    def find(self, table: Table, version: int) -> TableVersion | None: ...
+
+    def get(self, table: Table, version: int) -> TableVersion:
+        """Raises TableVersionNotFound."""
+
+    def find_latest(self, table: Table) -> TableVersion | None:
+        """The latest version that can be read; None if the table has no data."""
+
+    def get_latest(self, table: Table) -> TableVersion:
+        """Raises TableHasNoData."""
 
 
 class SourceTables(Protocol):

@@ -34,9 +34,9 @@ from lance_namespace.errors import TableVersionNotFoundError
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
 from tidemill.catalog.model.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import TidemillError
+from tidemill.lance.versions.commit import VersionOperations
 
 
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:

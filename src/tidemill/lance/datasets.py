@@ -14,10 +14,10 @@ import pyarrow as pa
 from tidemill.catalog.errors import ConcurrentModification, InvalidTableSchema, TableAlreadyExists
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
+from tidemill.lance.versions.commit import VersionOperations
 
 COMMIT_ATTEMPTS: Final = 20
 CONFLICT_MESSAGES: Final = (

@@ -11,9 +11,9 @@ import lance
 from tidemill.catalog.errors import InvalidTableState
 from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import translated
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class LanceTableRefs:

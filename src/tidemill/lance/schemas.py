@@ -14,12 +14,12 @@ from tidemill.catalog.field_paths import resolve_path
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import backoff, is_conflict, translated
 from tidemill.lance.filters import check_filter
+from tidemill.lance.versions.commit import VersionOperations
 
 ATTEMPTS: Final = 40
 # Prefixes of Lance's errors that are caused by values rather than storage.

@@ -8,9 +8,9 @@ from typing import Any
 import lance
 
 from tidemill.catalog.model.tables import Table, TableStatistics, TableSummary
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, translated
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class LanceTableSnapshots:

@@ -10,20 +10,10 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.schemas import SchemaOperations
 from tidemill.catalog.operations.secrets import SecretOperations
-from tidemill.catalog.operations.snapshots import SnapshotOperations
-from tidemill.catalog.operations.stored_queries import StoredQueryOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.transactions import TransactionOperations
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.catalog.signing_ports import RequestSigner
 from tidemill.iceberg.files import MetadataFiles
@@ -49,17 +39,27 @@ from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.transactions import JobTransactions
 from tidemill.jobs.operations.view_status import ViewStatusOperations
 from tidemill.jobs.operations.views import ViewOperations
+from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.dml import LanceTableEdits
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.manifest_format import check_staged
 from tidemill.lance.queries import LanceTableQueries
+from tidemill.lance.ref_operations import RefOperations
 from tidemill.lance.refs import LanceTableRefs
+from tidemill.lance.registrations import RegistrationOperations
+from tidemill.lance.rows import RowOperations
+from tidemill.lance.schema_operations import SchemaOperations
 from tidemill.lance.schemas import LanceTableSchemas
+from tidemill.lance.snapshot_operations import SnapshotOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.storable_types import LanceColumnTypes
+from tidemill.lance.stored_queries import StoredQueryOperations
+from tidemill.lance.tables import TableOperations
 from tidemill.lance.transaction_log import LanceCommitHistory
+from tidemill.lance.transactions import TransactionOperations
+from tidemill.lance.versions.commit import VersionOperations
+from tidemill.lance.versions.manifest_format import check_staged
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.authentication import Authentication, open_authentication
 from tidemill.server.grants import AllowEverything, GrantAuthorizer

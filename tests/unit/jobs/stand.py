@@ -15,10 +15,10 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableKind, TableVersion
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.derived import MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.model.plans import TableSnapshot
+from tidemill.lance.versions.commit import VersionOperations
 from tidemill.store.engine import open_store
 
 

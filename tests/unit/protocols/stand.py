@@ -43,9 +43,9 @@ from tidemill.catalog.model.tables import (
     WriteResult,
 )
 from tidemill.catalog.operations.namespaces import NamespaceEffect, NamespaceOperations
-from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.versions import Order, VersionOperations
+from tidemill.lance.rows import RowOperations
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.versions.commit import Order, VersionOperations
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import CallerResolver, local_caller
 from tidemill.protocols.http.limits import Limits

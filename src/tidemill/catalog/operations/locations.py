@@ -1,4 +1,4 @@
-"""Checks of table locations: inside the warehouse, empty, not overlapping others."""
+"""Locations of tables: inside the warehouse, empty, not overlapping others; and who may write there."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import Final
 from uuid import UUID
 
 from tidemill.catalog.errors import LocationInUse
+from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.locations import (
     ICEBERG_DIRECTORY,
     is_below,
     is_in_table_directory,
     normalized_location,
 )
-from tidemill.catalog.ports import CatalogTransaction, TableFiles
-from tidemill.errors import InvalidInput
+from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableFiles
+from tidemill.errors import InvalidInput, PermissionDenied
 
 SOME_TABLE: Final = UUID(int=0)
 # Names of staged manifests continue after it.
@@ -70,3 +72,12 @@ class TableLocations:
         """Raises LocationInUse. The result stays valid until the transaction ends."""
         if tx.tables.has_overlapping(location):
             raise LocationInUse(location)
+
+
+def storage_access_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> StorageAccess:
+    """WRITE if the caller may write to the table, else READ."""
+    try:
+        authorizer.require(caller, Permission.WRITE, ident)
+    except PermissionDenied:
+        return StorageAccess.READ
+    return StorageAccess.WRITE

@@ -10,7 +10,7 @@ import orjson
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.tables import storage_access_of
+from tidemill.catalog.operations.locations import storage_access_of
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.signing_ports import RequestSigner, SignedRequest, SignRequest
 from tidemill.errors import Unsupported

@@ -10,14 +10,13 @@ from typing import Final
 from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.model.derived import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.model.jobs import Job, JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SourceChange
 from tidemill.jobs.operations.assess_views import ViewAssessor
 from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.ports import JobStore, JobTransaction, TableVersions
 
 REQUEST: Final = RefreshRequest()
 # Whether a view is behind does not depend on how it wants to be refreshed.
@@ -77,7 +76,7 @@ class AutoRefresh:
     def __init__(
         self,
         store: JobStore,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: ViewAssessor,
         jobs: JobOperations,
         caller: Caller,

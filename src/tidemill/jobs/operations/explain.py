@@ -8,7 +8,6 @@ from uuid import UUID
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.model.derived import RefreshPolicy
@@ -20,7 +19,7 @@ from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
 
 # So many earlier jobs of the column are asked how fast they were.
@@ -32,7 +31,7 @@ class Explainer:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: Assessor,
         views: ViewAssessor,
         clusters: Clusters,

@@ -19,7 +19,6 @@ from tidemill.catalog.model.indexes import (
     TableIndex,
 )
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogTransaction
 from tidemill.catalog.schema_ports import TableIndexes
 from tidemill.jobs.errors import InvalidJobTransition
@@ -27,7 +26,7 @@ from tidemill.jobs.model.jobs import IndexRequest, Job, Part
 from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 
 # The one part of an index job: whatever worker comes to it, it is applied once.
 INDEX_PART: Final = "index"
@@ -38,7 +37,7 @@ class IndexOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         indexes: TableIndexes,
         jobs: JobOperations,
     ) -> None:
@@ -161,7 +160,7 @@ class IndexOperations:
 class IndexRunner:
     """Builds an index in the worker. A worker that dies leaves files behind and nothing else."""
 
-    def __init__(self, store: JobStore, versions: VersionOperations, indexes: TableIndexes) -> None:
+    def __init__(self, store: JobStore, versions: TableVersions, indexes: TableIndexes) -> None:
         self._store = store
         self._versions = versions
         self._indexes = indexes

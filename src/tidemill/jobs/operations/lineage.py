@@ -10,7 +10,6 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import FunctionEncoding
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput, PermissionDenied
 from tidemill.jobs.model.coverage import top_level
@@ -28,7 +27,7 @@ from tidemill.jobs.model.lineage import (
 from tidemill.jobs.planner.sql import plan_sql
 from tidemill.jobs.planner.sql_lineage import statement_links
 from tidemill.jobs.planner.view_lineage import name_of, object_links, view_links
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableVersions
 
 
 class Lineage:
@@ -36,7 +35,7 @@ class Lineage:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         sources: SourceTables,
     ) -> None:
         self._store = store

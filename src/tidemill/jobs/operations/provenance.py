@@ -9,7 +9,6 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.failures import RowError
@@ -17,12 +16,12 @@ from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planner.backfill import ColumnProgress
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 
 
 class ColumnProvenance:
     def __init__(
-        self, store: JobStore, authorizer: Authorizer, versions: VersionOperations, assessor: Assessor
+        self, store: JobStore, authorizer: Authorizer, versions: TableVersions, assessor: Assessor
     ) -> None:
         self._store = store
         self._authorizer = authorizer

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import ViewKind
 from tidemill.jobs.model.jobs import RefreshRequest
 from tidemill.jobs.operations.assess_views import DeclaredView
+from tidemill.jobs.ports import TableVersions
 
 
-def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: VersionOperations) -> None:
+def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: TableVersions) -> None:
     """Raises InvalidInput with the field."""
     ident, kind = declared.table.ident, declared.view.kind
     if request.output_limit is not None and kind is not ViewKind.CHUNKER:

@@ -8,7 +8,6 @@ from uuid import UUID, uuid4, uuid5
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
@@ -30,7 +29,7 @@ from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
 from tidemill.jobs.operations.environments import EnvironmentOperations
 from tidemill.jobs.operations.refresh_requests import check_refresh
-from tidemill.jobs.ports import JobStore, SourceTables
+from tidemill.jobs.ports import JobStore, SourceTables, TableVersions
 
 
 class JobOperations:
@@ -38,7 +37,7 @@ class JobOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         sources: SourceTables,
         assessor: Assessor,
         views: ViewAssessor,

@@ -8,7 +8,6 @@ from typing import Final
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
@@ -18,7 +17,7 @@ from tidemill.jobs.model.jobs import JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.view_status import LastRefresh, SourceStatus, ViewStatus
 from tidemill.jobs.operations.assess_views import ViewAssessor
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 
 # Whether a view is fresh does not depend on how it wants to be refreshed.
 QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
@@ -29,7 +28,7 @@ class ViewStatusOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: ViewAssessor,
     ) -> None:
         self._store = store

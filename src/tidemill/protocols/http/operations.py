@@ -6,20 +6,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
 
-from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.schemas import SchemaOperations
 from tidemill.catalog.operations.secrets import SecretOperations
-from tidemill.catalog.operations.snapshots import SnapshotOperations
-from tidemill.catalog.operations.stored_queries import StoredQueryOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.transactions import TransactionOperations
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
@@ -34,6 +24,16 @@ from tidemill.jobs.operations.provenance import ColumnProvenance
 from tidemill.jobs.operations.submissions import JobOperations
 from tidemill.jobs.operations.view_status import ViewStatusOperations
 from tidemill.jobs.operations.views import ViewOperations
+from tidemill.lance.batches import BatchOperations
+from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.registrations import RegistrationOperations
+from tidemill.lance.rows import RowOperations
+from tidemill.lance.schema_operations import SchemaOperations
+from tidemill.lance.snapshot_operations import SnapshotOperations
+from tidemill.lance.stored_queries import StoredQueryOperations
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.transactions import TransactionOperations
+from tidemill.lance.versions.commit import VersionOperations
 
 READY: Final = "ok"
 

@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
-from tidemill.catalog.operations.batches import (
+from tidemill.errors import InvalidInput
+from tidemill.lance.batches import (
     BatchOperation,
     BatchResult,
     CreateVersion,
@@ -19,7 +20,6 @@ from tidemill.catalog.operations.batches import (
     VersionRange,
     version_range,
 )
-from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, read_object
 from tidemill.protocols.http.responses import json_response

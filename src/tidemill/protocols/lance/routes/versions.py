@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Page, TableVersion
-from tidemill.catalog.operations.versions import Order
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import Order
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.responses import json_response, without_nulls

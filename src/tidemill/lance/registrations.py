@@ -11,11 +11,11 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
 from tidemill.catalog.operations.locations import TableLocations
-from tidemill.catalog.operations.manifests import StoredManifests
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import VersionOperations
+from tidemill.lance.versions.manifests import StoredManifests
 
 
 class RegistrationOperations:

@@ -16,8 +16,6 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult
-from tidemill.catalog.operations.stored_queries import query_over_source, stored_query_of
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -26,6 +24,8 @@ from tidemill.catalog.ports import (
     TableEdits,
     TableQueries,
 )
+from tidemill.lance.stored_queries import query_over_source, stored_query_of
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class RowOperations:

@@ -1,4 +1,4 @@
-"""Operations on tables, with a cache of their schemas and the access that vended credentials give."""
+"""Operations on tables, with a cache of their schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.catalog.errors import (
     TableAlreadyExists,
     TableIsQuery,
 )
-from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
+from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, Namespace
 from tidemill.catalog.model.tables import (
@@ -33,10 +33,7 @@ from tidemill.catalog.model.tables import (
     TableVersion,
 )
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.operations.locations import TableLocations
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.stored_queries import stored_query_of
-from tidemill.catalog.operations.versions import VersionOperations
+from tidemill.catalog.operations.locations import TableLocations, storage_access_of
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -45,7 +42,10 @@ from tidemill.catalog.ports import (
     TableFiles,
     TableSnapshots,
 )
-from tidemill.errors import InvalidInput, PermissionDenied
+from tidemill.errors import InvalidInput
+from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.stored_queries import stored_query_of
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class TableOperations:
@@ -266,15 +266,6 @@ class TableOperations:
                 self._locations.check_free(tx, table_location)
             self._locations.check_empty(table_location)
         return Table(table_id, ident, table_location, properties=dict(properties))
-
-
-def storage_access_of(authorizer: Authorizer, caller: Caller, ident: TableIdent) -> StorageAccess:
-    """WRITE if the caller may write to the table, else READ."""
-    try:
-        authorizer.require(caller, Permission.WRITE, ident)
-    except PermissionDenied:
-        return StorageAccess.READ
-    return StorageAccess.WRITE
 
 
 MAX_FIELDS: Final = 200_000

@@ -23,10 +23,10 @@ import structlog
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.operations.manifests import Listing, Publication, StagedManifest, StoredManifests
 from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, Unavailable
+from tidemill.lance.versions.manifests import Listing, Publication, StagedManifest, StoredManifests
 
 log = structlog.get_logger("tidemill.catalog")
 

@@ -15,9 +15,9 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableRefs
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class RefOperations:

@@ -33,8 +33,6 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
-from tidemill.catalog.operations.manifests import StagedManifest, StagedManifestMissing, StoredManifests
-from tidemill.catalog.operations.settling import VersionOvertaken, VersionSettling
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -45,6 +43,8 @@ from tidemill.catalog.ports import (
 )
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
+from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
+from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 
 MAX_CHECKED_SINGLY: Final = 20
 """Up to this many versions are checked in storage one by one; for more, the directory is listed."""

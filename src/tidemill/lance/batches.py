@@ -19,11 +19,11 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.locations import TableLocations
-from tidemill.catalog.operations.manifests import StagedManifest
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
 from tidemill.catalog.retries import retry_deadlocks, run_repeatable
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import VersionOperations
+from tidemill.lance.versions.manifests import StagedManifest
 
 
 @dataclass(frozen=True, slots=True)

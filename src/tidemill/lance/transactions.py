@@ -27,10 +27,10 @@ from tidemill.catalog.model.transactions import (
     UnsetMode,
     UnsetProperty,
 )
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogStore
 from tidemill.catalog.schema_ports import CommitHistory, OpenTransactions
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import VersionOperations
 
 # The search for a commit by UUID goes back from the latest version and reads one small file for each.
 VERSIONS_SEARCHED = 1000

@@ -11,10 +11,10 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, CatalogTransaction, TransactionEffect
 from tidemill.catalog.schema_ports import ColumnBindings, TableSchemas
 from tidemill.errors import InvalidInput
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class SchemaOperations:

@@ -8,8 +8,8 @@ from tidemill.catalog.errors import InvalidTableState
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import TableKind, TableStatistics
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer, TableSnapshots
+from tidemill.lance.versions.commit import VersionOperations
 
 
 class SnapshotOperations:
