@@ -87,7 +87,7 @@ class Grow:
         match outcome:
             case Outcome.OK if state is not None:
                 return (*state, self.client)
-            case Outcome.GONE if state is None:
+            case Outcome.GONE | Outcome.UNDONE if state is None:
                 return None
         return IMPOSSIBLE
 

@@ -43,6 +43,7 @@ from tidemill.catalog.ports import (
 )
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
+from tidemill.lance.versions.manifest_format import read_manifest
 from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 
@@ -167,6 +168,8 @@ class VersionOperations:
         _check_follows(tx, table, latest, entry.version)
         if staged is None:
             raise StagedManifestMissing(entry)
+        if latest is None and table.branch != MAIN_BRANCH:
+            _check_starts_branch(table, staged)
         version = TableVersion(
             table_id=table.table_id,
             branch=table.branch,
@@ -383,6 +386,12 @@ def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | 
     if version < expected:
         raise TableVersionAlreadyExists(table.ident, version)
     raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
+
+
+def _check_starts_branch(table: Table, staged: StagedManifest) -> None:
+    """Rejects a late commit on a branch that was deleted; it would bring the branch back without its past."""
+    if not read_manifest(staged.content).is_start_of_branch:
+        raise BranchNotFound(table.ident, table.branch)
 
 
 def _parse_page_token(token: str) -> int:
