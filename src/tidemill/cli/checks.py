@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidemill.errors import TidemillError
-from tidemill.sdk.embedded import find_server
+from tidemill.sdk.connection import find_server
 
 OLDEST_PYTHON: Final = (3, 11)
 # What Spark 4.1 runs on.

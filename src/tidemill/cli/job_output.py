@@ -14,9 +14,8 @@ from tidemill.cli.output import console, local_time, print_json, print_line
 from tidemill.jobs.model.state import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed
 from tidemill.sdk.explain import counted, lasting
-from tidemill.sdk.jobs import Job, JobEvent
+from tidemill.sdk.jobs import Job, JobEvent, note
 from tidemill.sdk.names import dotted
-from tidemill.sdk.progress import note
 
 STATE_STYLES: Final = {
     JobState.QUEUED: "dim",

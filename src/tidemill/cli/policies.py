@@ -11,7 +11,7 @@ import typer
 from tidemill.cli.options import declared_option
 from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest
-from tidemill.sdk.policies import OnError, fail, retry, skip
+from tidemill.sdk.options import OnError, fail, retry, skip
 
 
 class OnErrorChoice(StrEnum):

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.output import console, local_time, print_line
-from tidemill.sdk.preview import Preview, shortened
+from tidemill.sdk.job_results import Preview, shortened
 from tidemill.sdk.status import ColumnStatus, RowErrorInfo
 
 

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.tree import Tree
 
 from tidemill.cli.output import console, print_line
-from tidemill.sdk.lineage import Lineage, LineageStep
-from tidemill.sdk.preview import shortened
-from tidemill.sdk.verification import Verification
+from tidemill.sdk.job_results import Verification, shortened
+from tidemill.sdk.status import Lineage, LineageStep
 
 
 def print_verification(found: Verification) -> None:

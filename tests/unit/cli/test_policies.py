@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from tidemill.cli.policies import ErrorOptions, OnErrorChoice
-from tidemill.sdk.policies import OnError, fail, retry, skip
+from tidemill.sdk.options import OnError, fail, retry, skip
 
 FAIL, RETRY, SKIP = OnErrorChoice.FAIL, OnErrorChoice.RETRY, OnErrorChoice.SKIP
 
