@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID, uuid4, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
@@ -20,6 +20,7 @@ from tidemill.jobs.model.jobs import (
     JobFilter,
     JobKind,
     JobRequest,
+    JobRevision,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,
@@ -28,6 +29,7 @@ from tidemill.jobs.model.state import JobState
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
 from tidemill.jobs.operations.environments import EnvironmentOperations
+from tidemill.jobs.operations.job_changes import JobChanges
 from tidemill.jobs.operations.refresh_requests import check_refresh
 from tidemill.jobs.ports import JobStore, SourceTables, TableVersions
 
@@ -54,6 +56,7 @@ class JobOperations:
         self._clusters = clusters
         self._environments = environments
         self._wake_worker = wake_worker
+        self.changes = JobChanges(self._revisions)
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -98,7 +101,7 @@ class JobOperations:
         return self._submit(caller, table, JobKind.INDEX, subject_id, request, idempotency_key)
 
     def get(self, caller: Caller, job_id: str) -> Job:
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             job = tx.jobs.get(job_id)
         self._authorizer.require(caller, Permission.READ, job.table)
         return job
@@ -114,7 +117,7 @@ class JobOperations:
         state: JobState | None = None,
     ) -> Sequence[Job]:
         self._authorizer.require(caller, Permission.READ, table or NamespacePath())
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             table_id = None if table is None else tx.tables.get(table).table_id
             return tx.jobs.list_recent(before, limit, JobFilter(table_id, kind=kind, state=state))
 
@@ -147,8 +150,12 @@ class JobOperations:
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
         self.get(caller, job_id)
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             return tx.events.list_after(job_id, after)
+
+    def _revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        with self._store.reading() as tx:
+            return tx.events.revisions(job_ids)
 
     def _declared(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest | PreviewRequest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.cli import checks
-from tidemill.cli.checks import check_java, check_python, check_server, check_storage, read_java_version
+from tidemill.cli import doctor
+from tidemill.cli.doctor import check_java, check_python, check_server, check_storage, read_java_version
 
 OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"
 
@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "LEAST_FREE_BYTES", 1 << 80)
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 80)
     assert "free at least" in check_storage(tmp_path).advice
 
 

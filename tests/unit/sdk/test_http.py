@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.sdk.events import ServerEvent, read_events
+from tidemill.sdk.http import ServerEvent, read_events
 
 
 def test_events_have_a_kind_and_json() -> None:

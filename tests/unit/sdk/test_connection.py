@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.sdk import embedded
-from tidemill.sdk.embedded import find_server, start_server
+from tidemill.sdk import connection
+from tidemill.sdk.connection import find_server, start_server
 from tidemill.sdk.errors import ServerNotStarted
 
 ECHO = "#!/bin/sh\necho 'starting'; echo 'Tidemill is ready at http://127.0.0.1:9'; cat\n"
@@ -52,7 +52,7 @@ def test_a_server_that_stays_silent_is_given_up(
     interpreter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interpreter.write_text("#!/bin/sh\ncat\n")
-    monkeypatch.setattr(embedded, "START_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "START_SECONDS", 0.2)
     with pytest.raises(ServerNotStarted, match=r"not ready after 0\.2 s"):
         start_server(tmp_path / "root")
 
