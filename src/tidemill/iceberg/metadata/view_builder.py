@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import next_id
-from tidemill.iceberg.metadata.json_fields import as_int
+from tidemill.iceberg.metadata.json_fields import as_int, next_id
 from tidemill.iceberg.metadata.schemas import same_schema, stored_schema
 from tidemill.iceberg.metadata.view_versions import dialects_of, same_version
 from tidemill.iceberg.model.entries import Document

@@ -16,8 +16,8 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import IcebergTableNotFound, NameTaken
 from tidemill.iceberg.metadata.requirements import check_table_requirements, is_create
-from tidemill.iceberg.metadata.table_updates import checked_updates
 from tidemill.iceberg.metadata.tables import changed_table, expired_metadata_files
+from tidemill.iceberg.metadata.update_kinds import checked_updates
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
 from tidemill.iceberg.operations.names import EntryLocations, check_no_overlap, now_ms

@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import find_by_id
-from tidemill.iceberg.metadata.schemas import Column, get_columns
+from tidemill.iceberg.metadata.json_fields import find_by_id
 from tidemill.iceberg.model.entries import Document
 
 FIRST_PARTITION_ID: Final = 1000
@@ -65,12 +64,6 @@ class TableBuilder:
     @cached_property
     def partition_statistics(self) -> dict[int, list[Document]]:
         return _by_snapshot(self.document["partition-statistics"])
-
-    @property
-    def current_columns(self) -> dict[int, Column] | None:
-        """Columns of the current schema; None before there is one."""
-        schema = find_by_id(self.document["schemas"], "schema-id", self.document["current-schema-id"])
-        return None if schema is None else get_columns(schema, "schemas")
 
     def set_current_snapshot(self, snapshot_id: int | None) -> None:
         no_snapshot = _no_snapshot(self.version)

@@ -7,18 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata import (
-    partitions,
-    properties,
-    references,
-    schema_updates,
-    snapshots,
-    sort_orders,
-    statistics,
-    table_attributes,
-)
+from tidemill.iceberg.metadata import attributes, partitions, schemas, snapshots, sort_orders
+from tidemill.iceberg.metadata.builders import TableBuilder
 from tidemill.iceberg.metadata.json_fields import check_depth, get_object, get_string, without_nulls
-from tidemill.iceberg.metadata.table_builder import TableBuilder
 from tidemill.iceberg.model.entries import Document
 
 
@@ -31,13 +22,11 @@ class UpdateKind:
 
 
 UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
-    "assign-uuid": UpdateKind(table_attributes.check_assign_uuid, table_attributes.assign_uuid),
-    "upgrade-format-version": UpdateKind(table_attributes.check_upgrade, table_attributes.upgrade),
-    "add-schema": UpdateKind(schema_updates.check_add_schema, schema_updates.add_schema),
-    "set-current-schema": UpdateKind(
-        schema_updates.check_set_current_schema, schema_updates.set_current_schema
-    ),
-    "remove-schemas": UpdateKind(schema_updates.check_remove_schemas, schema_updates.remove_schemas),
+    "assign-uuid": UpdateKind(attributes.check_assign_uuid, attributes.assign_uuid),
+    "upgrade-format-version": UpdateKind(attributes.check_upgrade, attributes.upgrade),
+    "add-schema": UpdateKind(schemas.check_add_schema, schemas.add_schema),
+    "set-current-schema": UpdateKind(schemas.check_set_current_schema, schemas.set_current_schema),
+    "remove-schemas": UpdateKind(schemas.check_remove_schemas, schemas.remove_schemas),
     "add-spec": UpdateKind(partitions.check_add_spec, partitions.add_spec),
     "set-default-spec": UpdateKind(partitions.check_set_default_spec, partitions.set_default_spec),
     "remove-partition-specs": UpdateKind(partitions.check_remove_specs, partitions.remove_specs),
@@ -45,21 +34,21 @@ UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
     "set-default-sort-order": UpdateKind(sort_orders.check_set_default_order, sort_orders.set_default_order),
     "add-snapshot": UpdateKind(snapshots.check_add_snapshot, snapshots.add_snapshot),
     "remove-snapshots": UpdateKind(snapshots.check_remove_snapshots, snapshots.remove_snapshots),
-    "set-snapshot-ref": UpdateKind(references.check_set_ref, references.set_ref),
-    "remove-snapshot-ref": UpdateKind(references.check_remove_ref, references.remove_ref),
-    "set-statistics": UpdateKind(statistics.check_set_statistics, statistics.set_statistics),
-    "remove-statistics": UpdateKind(statistics.check_snapshot_id, statistics.remove_statistics),
+    "set-snapshot-ref": UpdateKind(snapshots.check_set_ref, snapshots.set_ref),
+    "remove-snapshot-ref": UpdateKind(snapshots.check_remove_ref, snapshots.remove_ref),
+    "set-statistics": UpdateKind(snapshots.check_set_statistics, snapshots.set_statistics),
+    "remove-statistics": UpdateKind(snapshots.check_snapshot_id, snapshots.remove_statistics),
     "set-partition-statistics": UpdateKind(
-        statistics.check_set_partition_statistics, statistics.set_partition_statistics
+        snapshots.check_set_partition_statistics, snapshots.set_partition_statistics
     ),
     "remove-partition-statistics": UpdateKind(
-        statistics.check_snapshot_id, statistics.remove_partition_statistics
+        snapshots.check_snapshot_id, snapshots.remove_partition_statistics
     ),
-    "set-location": UpdateKind(table_attributes.check_set_location, table_attributes.set_location),
-    "set-properties": UpdateKind(properties.check_set_properties, properties.set_properties),
-    "remove-properties": UpdateKind(properties.check_remove_properties, properties.remove_properties),
-    "add-encryption-key": UpdateKind(table_attributes.check_add_key, table_attributes.add_key),
-    "remove-encryption-key": UpdateKind(table_attributes.check_remove_key, table_attributes.remove_key),
+    "set-location": UpdateKind(attributes.check_set_location, attributes.set_location),
+    "set-properties": UpdateKind(attributes.check_set_properties, attributes.set_properties),
+    "remove-properties": UpdateKind(attributes.check_remove_properties, attributes.remove_properties),
+    "add-encryption-key": UpdateKind(attributes.check_add_key, attributes.add_key),
+    "remove-encryption-key": UpdateKind(attributes.check_remove_key, attributes.remove_key),
 }
 _VIEW_UPDATES: Final[Mapping[str, str]] = {
     "add-view-version": "AddViewVersion",

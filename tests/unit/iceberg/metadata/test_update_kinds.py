@@ -27,8 +27,8 @@ from tests.unit.iceberg.metadata.documents import (
 from tidemill.errors import TidemillError
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.requirements import check_table_requirements, check_view_requirements
-from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS
 from tidemill.iceberg.metadata.tables import check_table
+from tidemill.iceberg.metadata.update_kinds import UPDATE_KINDS
 from tidemill.iceberg.model.entries import Document
 
 BASES = [table(1), written(3), change(written(2), {"action": "upgrade-format-version", "format-version": 3})]
