@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.builders import TableBuilder, with_field_ids
+from tidemill.iceberg.metadata.builders import DocumentBuilder, TableBuilder, with_field_ids
 from tidemill.iceberg.metadata.json_fields import (
     abbreviated,
     as_int,
@@ -201,7 +201,7 @@ def check_set_properties(update: Document, where: str) -> None:
     get_string_map(update, _sent_key(update, "updates", "updated"), where)
 
 
-def set_properties(builder: TableBuilder, update: Document) -> None:
+def set_properties(builder: DocumentBuilder, update: Document) -> None:
     added = update[_sent_key(update, "updates", "updated")]
     if added:
         builder.put("properties", {**builder.document["properties"], **added})
@@ -211,7 +211,7 @@ def check_remove_properties(update: Document, where: str) -> None:
     get_string_list(update, _sent_key(update, "removals", "removed"), where)
 
 
-def remove_properties(builder: TableBuilder, update: Document) -> None:
+def remove_properties(builder: DocumentBuilder, update: Document) -> None:
     """Ignores unknown names, but still counts as a change."""
     removed = set(update[_sent_key(update, "removals", "removed")])
     if removed:

@@ -48,7 +48,7 @@ from tidemill.iceberg.metadata.snapshots import (
 )
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns, fresh_order
 from tidemill.iceberg.metadata.types import Column
-from tidemill.iceberg.metadata.update_kinds import UPDATE_KINDS, UpdateKind, checked_updates
+from tidemill.iceberg.metadata.update_kinds import TABLE_UPDATES, UpdateKind, checked_table_updates
 from tidemill.iceberg.model.entries import Document, NewTable
 
 
@@ -90,12 +90,14 @@ def changed_table(
     base_location: str | None,
 ) -> Document:
     """The document after the updates, or `base` itself if they change nothing; without a base, a new one."""
-    checked = checked_updates(updates)
+    checked = checked_table_updates(updates)
     if base is None:
-        builder = TableBuilder(empty_document(_initial_version(checked), now_ms), now_ms, is_new=True)
+        document = empty_document(_initial_version(checked), now_ms)
+        builder = TableBuilder(document=document, now_ms=now_ms, is_new=True)
     else:
         # Never goes back in time, whatever the clock says: readers reject logs that are not in order.
-        builder = TableBuilder(with_defaults(base), max(now_ms, base["last-updated-ms"]), is_new=False)
+        moment = max(now_ms, base["last-updated-ms"])
+        builder = TableBuilder(document=with_defaults(base), now_ms=moment, is_new=False)
     for kind, update in checked:
         kind.apply(builder, update)
     if base is not None and not builder.has_changed:
@@ -141,9 +143,9 @@ def _check_description(new: NewTable) -> None:
         check_order(new.write_order, "write-order")
 
 
-def _initial_version(updates: Sequence[tuple[UpdateKind, Document]]) -> int:
+def _initial_version(updates: Sequence[tuple[UpdateKind[TableBuilder], Document]]) -> int:
     """A table created by a commit starts with the version of its first upgrade."""
-    upgrade = UPDATE_KINDS["upgrade-format-version"]
+    upgrade = TABLE_UPDATES["upgrade-format-version"]
     version = next((update["format-version"] for kind, update in updates if kind is upgrade), 2)
     if not 1 <= version <= SUPPORTED_VERSION:
         raise InvalidMetadata(f"Unsupported format version: v{version} (supported: v{SUPPORTED_VERSION})")

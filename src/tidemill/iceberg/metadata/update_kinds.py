@@ -1,27 +1,38 @@
-"""The registry of table updates, by the action names that clients send."""
+"""The registries of updates of tables and views, by the action names that clients send.
+
+Every update has two functions in the module of its topic. `check` validates the update alone, before anything
+is read: a malformed update must not end in a conflict, which clients answer by retrying. `apply` relies on
+that and applies it to a builder.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata import attributes, partitions, schemas, snapshots, sort_orders
-from tidemill.iceberg.metadata.builders import TableBuilder
-from tidemill.iceberg.metadata.json_fields import check_depth, get_object, get_string, without_nulls
+from tidemill.iceberg.metadata import attributes, partitions, schemas, snapshots, sort_orders, view_updates
+from tidemill.iceberg.metadata.builders import DocumentBuilder, TableBuilder, ViewBuilder
+from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
+    check_depth,
+    get_object,
+    get_string,
+    without_nulls,
+)
 from tidemill.iceberg.model.entries import Document
+
+BuilderT = TypeVar("BuilderT", bound=DocumentBuilder)
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateKind:
-    """`check` validates the update alone; `apply` relies on that and applies it to the table."""
-
+class UpdateKind(Generic[BuilderT]):
     check: Callable[[Document, str], None]
-    apply: Callable[[TableBuilder, Document], None]
+    apply: Callable[[BuilderT, Document], None]
 
 
-UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
+TABLE_UPDATES: Final[Mapping[str, UpdateKind[TableBuilder]]] = {
     "assign-uuid": UpdateKind(attributes.check_assign_uuid, attributes.assign_uuid),
     "upgrade-format-version": UpdateKind(attributes.check_upgrade, attributes.upgrade),
     "add-schema": UpdateKind(schemas.check_add_schema, schemas.add_schema),
@@ -50,27 +61,60 @@ UPDATE_KINDS: Final[Mapping[str, UpdateKind]] = {
     "add-encryption-key": UpdateKind(attributes.check_add_key, attributes.add_key),
     "remove-encryption-key": UpdateKind(attributes.check_remove_key, attributes.remove_key),
 }
-_VIEW_UPDATES: Final[Mapping[str, str]] = {
-    "add-view-version": "AddViewVersion",
-    "set-current-view-version": "SetCurrentViewVersion",
+VIEW_UPDATES: Final[Mapping[str, UpdateKind[ViewBuilder]]] = {
+    "assign-uuid": UpdateKind(view_updates.check_assign_uuid, view_updates.assign_uuid),
+    "upgrade-format-version": UpdateKind(attributes.check_upgrade, view_updates.upgrade),
+    "add-schema": UpdateKind(schemas.check_add_schema, view_updates.add_schema),
+    "set-location": UpdateKind(view_updates.check_set_location, view_updates.set_location),
+    "set-properties": UpdateKind(attributes.check_set_properties, attributes.set_properties),
+    "remove-properties": UpdateKind(attributes.check_remove_properties, attributes.remove_properties),
+    "add-view-version": UpdateKind(view_updates.check_add_version, view_updates.add_version),
+    "set-current-view-version": UpdateKind(
+        view_updates.check_set_current_version, view_updates.set_current_version
+    ),
 }
 
 
-def checked_updates(updates: Sequence[Any]) -> list[tuple[UpdateKind, Document]]:
+def checked_table_updates(updates: Sequence[Any]) -> list[tuple[UpdateKind[TableBuilder], Document]]:
     """Every update with its kind; raises InvalidMetadata if one is unknown or malformed."""
-    return [_checked(update, f"updates[{index}]") for index, update in enumerate(updates)]
+    return [_checked_table_update(update, f"updates[{index}]") for index, update in enumerate(updates)]
 
 
-def _checked(raw: Any, where: str) -> tuple[UpdateKind, Document]:
+def checked_view_updates(updates: Sequence[Any]) -> list[tuple[UpdateKind[ViewBuilder], Document]]:
+    """Every update with its kind; raises InvalidMetadata if one is unknown or malformed."""
+    return [_checked_view_update(update) for update in updates]
+
+
+def _checked_table_update(raw: Any, where: str) -> tuple[UpdateKind[TableBuilder], Document]:
     update = get_object(raw, where)
     if update.get("action") is None:
         raise InvalidMetadata(f"Cannot parse metadata update. Missing field: {where}.action")
     action = get_string(update, "action", where).lower()
-    if action in _VIEW_UPDATES:
-        raise InvalidMetadata(f"Cannot apply update {_VIEW_UPDATES[action]} to a table: {where}")
-    kind = UPDATE_KINDS.get(action)
+    kind = TABLE_UPDATES.get(action)
+    if kind is None and action in VIEW_UPDATES:
+        name = "".join(word.capitalize() for word in action.split("-"))
+        raise InvalidMetadata(f"Cannot apply update {name} to a table: {where}")
     if kind is None:
         raise InvalidMetadata(f"Cannot convert metadata update action to json: {where}: {action:.100}")
+    return kind, _checked(kind, update, where)
+
+
+def _checked_view_update(update: Any) -> tuple[UpdateKind[ViewBuilder], Document]:
+    if not isinstance(update, dict):
+        raise InvalidMetadata(f"Cannot parse metadata update from non-object value: {abbreviated(update)}")
+    if update.get("action") is None:
+        raise InvalidMetadata("Cannot parse metadata update. Missing field: action")
+    action = get_string(update, "action", "update").lower()
+    kind = VIEW_UPDATES.get(action)
+    if kind is None:
+        raise InvalidMetadata(
+            f"Cannot apply update {action:.100} to a view; known are {', '.join(VIEW_UPDATES)}"
+        )
+    return kind, _checked(kind, update, action)
+
+
+def _checked(kind: UpdateKind[BuilderT], update: Document, where: str) -> Document:
     check_depth(update, where)
     kind.check(update, where)
-    return kind, without_nulls(update)
+    checked: Document = without_nulls(update)
+    return checked

@@ -17,7 +17,7 @@ from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import IcebergTableNotFound, NameTaken
 from tidemill.iceberg.metadata.requirements import check_table_requirements, is_create
 from tidemill.iceberg.metadata.tables import changed_table, expired_metadata_files
-from tidemill.iceberg.metadata.update_kinds import checked_updates
+from tidemill.iceberg.metadata.update_kinds import checked_table_updates
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
 from tidemill.iceberg.operations.names import EntryLocations, check_no_overlap, now_ms
@@ -54,7 +54,7 @@ class IcebergCommitOperations:
             self._authorizer.require(caller, Permission.WRITE, change.ident)
         for change in changes:
             # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
-            checked_updates(change.updates)
+            checked_table_updates(change.updates)
 
         def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:
