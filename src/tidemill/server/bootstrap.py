@@ -21,7 +21,6 @@ from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
 from tidemill.iceberg.operations.names import EntryLocations
 from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
@@ -213,7 +212,6 @@ def build_operations(
         view_status=ViewStatusOperations(store, authorizer, adapters.versions, adapters.view_assessor),
         environments=environments,
         iceberg_tables=iceberg.tables,
-        iceberg_commits=iceberg.commits,
         iceberg_views=iceberg.views,
         iceberg_access=iceberg.access,
         iceberg_signing=iceberg.signing,
@@ -236,7 +234,6 @@ def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> CatalogFileI
 @dataclass(frozen=True, slots=True)
 class IcebergOperations:
     tables: IcebergTableOperations
-    commits: IcebergCommitOperations
     views: IcebergViewOperations
     access: IcebergAccess
     signing: RequestSigning
@@ -263,7 +260,6 @@ def build_iceberg(
     )
     return IcebergOperations(
         tables=tables,
-        commits=IcebergCommitOperations(store, authorizer, locations, committer),
         views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
         access=IcebergAccess(store, authorizer, files, locations),
         signing=RequestSigning(authorizer, tables, signer),

@@ -11,7 +11,6 @@ from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.secrets import SecretOperations
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
@@ -104,7 +103,6 @@ class Operations:
     view_status: ViewStatusOperations
     environments: EnvironmentOperations
     iceberg_tables: IcebergTableOperations
-    iceberg_commits: IcebergCommitOperations
     iceberg_views: IcebergViewOperations
     iceberg_access: IcebergAccess
     iceberg_signing: RequestSigning

@@ -1,10 +1,10 @@
-"""A table's metadata document while the updates of one commit are applied to it.
+"""The metadata document of a table or view while the updates of one commit are applied to it.
 
-`changed_table` (in `tables`) opens a builder on the current document, applies every update in turn, and then
-finishes the document: it writes the logs and checks the current schema, spec and order. The base document
-must stay intact, because the commit compares it with the result; so updates replace values and never modify
-them in place. The builder also remembers what later updates refer to (-1 means "the last added schema") and
-what the final steps need, such as the snapshots that were current only within this commit.
+`changed_table` and `changed_view` open a builder on the current document, apply every update in turn, and
+then finish the document: they write the logs and check what has become current. The base document must stay
+intact, because the commit compares it with the result; so updates replace values and never modify them in
+place. The builder also remembers what later updates refer to (-1 means "the last added schema") and what the
+final steps need, such as the snapshots that were current only within this commit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import find_by_id
-from tidemill.iceberg.metadata.schemas import Column, get_columns
+from tidemill.iceberg.metadata.json_fields import find_by_id
 from tidemill.iceberg.model.entries import Document
 
 FIRST_PARTITION_ID: Final = 1000
@@ -24,29 +23,51 @@ MAIN: Final = "main"
 UNSORTED: Final[Mapping[str, Any]] = {"order-id": 0, "fields": []}
 
 
-@dataclass
-class TableBuilder:
-    """Owns `document`, but the values in it may be shared with the base: replace them, never modify them.
+LAST_ADDED: Final = -1
 
-    `has_new_current_ids` means that the current schema, spec or order changed and must be checked together.
-    `current_snapshots` are those that main pointed to at some time during this commit.
-    """
+
+@dataclass(kw_only=True)
+class DocumentBuilder:
+    """Owns `document`, but the values in it may be shared with the base: replace them, never modify them."""
 
     document: Document
     now_ms: int
-    is_new: bool
     has_changed: bool = False
-    has_new_current_ids: bool = False
     last_schema_id: int | None = None
+
+    def put(self, key: str, value: Any) -> None:
+        self.document[key] = value
+        self.has_changed = True
+
+
+@dataclass(kw_only=True)
+class ViewBuilder(DocumentBuilder):
+    """`log_entry` says which version became current; one commit makes at most one entry."""
+
+    last_version_id: int | None = None
+    added_versions: set[int] = field(default_factory=set)
+    log_entry: Document | None = None
+
+    @cached_property
+    def versions(self) -> dict[int, Document]:
+        """Changed in place and written back once."""
+        return {version["version-id"]: version for version in self.document["versions"]}
+
+
+@dataclass(kw_only=True)
+class TableBuilder(DocumentBuilder):
+    """`has_new_current_ids`: the current schema, spec or order changed, and they are checked together.
+
+    `current_snapshots` are those that main pointed to at some time during this commit.
+    """
+
+    is_new: bool
+    has_new_current_ids: bool = False
     last_spec_id: int | None = None
     last_order_id: int | None = None
     added_snapshots: set[int] = field(default_factory=set)
     current_snapshots: set[int] = field(default_factory=set)
     has_removed_snapshots: bool = False
-
-    def put(self, key: str, value: Any) -> None:
-        self.document[key] = value
-        self.has_changed = True
 
     @property
     def version(self) -> int:
@@ -65,12 +86,6 @@ class TableBuilder:
     @cached_property
     def partition_statistics(self) -> dict[int, list[Document]]:
         return _by_snapshot(self.document["partition-statistics"])
-
-    @property
-    def current_columns(self) -> dict[int, Column] | None:
-        """Columns of the current schema; None before there is one."""
-        schema = find_by_id(self.document["schemas"], "schema-id", self.document["current-schema-id"])
-        return None if schema is None else get_columns(schema, "schemas")
 
     def set_current_snapshot(self, snapshot_id: int | None) -> None:
         no_snapshot = _no_snapshot(self.version)
@@ -183,9 +198,6 @@ def _by_snapshot(files: Iterable[Document]) -> dict[int, list[Document]]:
     for file in files:
         index.setdefault(file["snapshot-id"], []).append(file)
     return index
-
-
-LAST_ADDED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

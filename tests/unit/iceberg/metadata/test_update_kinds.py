@@ -27,12 +27,12 @@ from tests.unit.iceberg.metadata.documents import (
 from tidemill.errors import TidemillError
 from tidemill.iceberg.errors import InvalidMetadata
 from tidemill.iceberg.metadata.requirements import check_table_requirements, check_view_requirements
-from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS
 from tidemill.iceberg.metadata.tables import check_table
+from tidemill.iceberg.metadata.update_kinds import TABLE_UPDATES, VIEW_UPDATES
 from tidemill.iceberg.model.entries import Document
 
 BASES = [table(1), written(3), change(written(2), {"action": "upgrade-format-version", "format-version": 3})]
-ACTIONS = st.sampled_from(sorted(UPDATE_KINDS))
+ACTIONS = st.sampled_from(sorted(TABLE_UPDATES))
 NAMED = st.builds(
     lambda action, more: {**more, "action": action}, ACTIONS, st.dictionaries(KEYS, JSON, max_size=5)
 )
@@ -114,7 +114,7 @@ def test_whatever_is_accepted_makes_a_table_that_can_be_read(base: Document, upd
 
 
 def test_every_update_of_the_specification_is_known() -> None:
-    assert len(UPDATE_KINDS) == 23
+    assert (len(TABLE_UPDATES), len(VIEW_UPDATES)) == (23, 8)
 
 
 @pytest.mark.parametrize(

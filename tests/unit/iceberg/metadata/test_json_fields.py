@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.iceberg.metadata.documents import SCHEMA, change, column, schema, spec, table
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import MAX_INT, find_by_id, next_id
+from tidemill.iceberg.metadata.json_fields import MAX_INT, find_by_id, next_id
 from tidemill.iceberg.metadata.tables import check_table
 from tidemill.iceberg.model.entries import Document
 
