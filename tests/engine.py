@@ -40,17 +40,17 @@ from tidemill.jobs.model.stages import (
     WrittenRows,
 )
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.backfill import BackfillRunner
-from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
-from tidemill.jobs.operations.evaluate_views import ViewEvaluator
-from tidemill.jobs.operations.indexing import IndexRunner
-from tidemill.jobs.operations.preview import PreviewRunner
-from tidemill.jobs.operations.refresh import RefreshRunner
-from tidemill.jobs.operations.verify import VerifyRunner
-from tidemill.jobs.operations.views import ViewDefinition
-from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
+from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.service.views import ViewDefinition
 from tidemill.jobs.stage_errors import RowFailed
+from tidemill.jobs.worker.backfill import BackfillRunner
+from tidemill.jobs.worker.evaluate_views import ViewEvaluator
+from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.preview import PreviewRunner
+from tidemill.jobs.worker.refresh import RefreshRunner
+from tidemill.jobs.worker.verify import VerifyRunner
+from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes

@@ -18,8 +18,8 @@ from tidemill.catalog.model.schemas import ColumnAlteration
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.jobs import IndexRequest, Job
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.indexing import IndexRunner
-from tidemill.jobs.operations.work import JobWorker, LeasePolicy
+from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.indexes import LanceTableIndexes
 
 ROWS = pa.table({"id": pa.array(range(20), pa.int64()), "text": [f"row {number}" for number in range(20)]})

@@ -28,7 +28,7 @@ from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import subject_of
 from tidemill.jobs.model.jobs import Job, Lease, Part
-from tidemill.jobs.operations.columns import job_transaction
+from tidemill.jobs.ports import job_transaction
 
 DIGEST: Final = "sha256:function"
 AT_ONCE: Final = timedelta(0)

@@ -1,4 +1,4 @@
-"""`tidemill columns …`, `tidemill errors` and `tidemill lineage`: how values came about, and where functions failed."""
+"""`tidemill columns …`, `tidemill errors` and `tidemill lineage`: where values come from and why they fail."""
 
 from __future__ import annotations
 

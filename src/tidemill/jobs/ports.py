@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -226,6 +226,11 @@ class JobTransaction(CatalogTransaction, Protocol):
     def environments(self) -> EnvironmentRepository: ...
     @property
     def workers(self) -> WorkerRegistry: ...
+
+
+def job_transaction(tx: CatalogTransaction) -> JobTransaction:
+    """Catalog code hands on the transaction it was given by our store, which is one of jobs as well."""
+    return cast(JobTransaction, tx)
 
 
 class JobStore(Protocol):

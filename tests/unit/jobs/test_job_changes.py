@@ -14,7 +14,7 @@ import pytest
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.jobs import JobRevision
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.job_changes import (
+from tidemill.jobs.service.job_changes import (
     INTERVAL_SHARE,
     LONGEST_INTERVAL,
     SHORTEST_INTERVAL,

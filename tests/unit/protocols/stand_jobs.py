@@ -41,16 +41,16 @@ from tidemill.jobs.model.plans import (
 from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.view_status import ViewStatus
-from tidemill.jobs.operations.columns import ColumnDeclaration, ColumnOperations
-from tidemill.jobs.operations.environments import EnvironmentOperations
-from tidemill.jobs.operations.explain import Explainer
-from tidemill.jobs.operations.job_changes import JobChanges
-from tidemill.jobs.operations.lineage import Lineage
-from tidemill.jobs.operations.provenance import ColumnProvenance
-from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.view_definitions import ViewDefinition
-from tidemill.jobs.operations.view_status import ViewStatusOperations
-from tidemill.jobs.operations.views import CreatedView, ViewOperations
+from tidemill.jobs.service.columns import ColumnDeclaration, ColumnOperations
+from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.explain import Explainer
+from tidemill.jobs.service.job_changes import JobChanges
+from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.view_definitions import ViewDefinition
+from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.views import CreatedView, ViewOperations
 from tidemill.protocols.http.operations import HealthReport
 
 SOME_ID = UUID(int=7)
