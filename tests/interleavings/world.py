@@ -43,12 +43,10 @@ from tidemill.errors import Unavailable
 from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.ref_operations import RefOperations
-from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
-from tidemill.lance.versions.manifest_format import check_staged
 from tidemill.server.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
@@ -74,16 +72,13 @@ class Server:
         store: Any = SteppedStore(self.store, self.stage)
         self.files: Any = SteppedFiles(files, self.stage)
         anybody = AllowEverything()
-        self.versions = VersionOperations(store, anybody, self.files, check_staged)
+        self.versions = VersionOperations(store, anybody, self.files)
         self.data = LanceTableData(self.versions)
-        refs = LanceTableRefs(self.versions)
-        references = RefOperations(store, anybody, self.versions, refs)
-        self.batches = BatchOperations(store, anybody, self.files, self.versions, refs)
-        self.registrations = RegistrationOperations(store, anybody, self.files, check_staged, self.versions)
+        refs = RefOperations(store, anybody, self.versions)
+        self.batches = BatchOperations(store, anybody, self.files, self.versions)
+        self.registrations = RegistrationOperations(store, anybody, self.files, self.versions)
         self.snapshots = LanceTableSnapshots(self.versions, self.data)
-        self.tables = TableOperations(
-            store, anybody, self.files, self.data, self.snapshots, self.versions, references
-        )
+        self.tables = TableOperations(store, anybody, self.files, self.data, self.versions, refs)
         self.stepped_store = store
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
@@ -19,11 +18,17 @@ from tidemill.jobs.model.plans import BackfillPlan, CommitGroup
 from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
 from tidemill.jobs.operations.assess import Assessor, DeclaredColumn
 from tidemill.jobs.operations.column_stages import fill_stage
-from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planner.tasks import commit_group
-from tidemill.jobs.ports import Checkpoints, JobStore, JobTransaction, Publisher, StageExecutor
+from tidemill.jobs.ports import (
+    Checkpoints,
+    JobStore,
+    JobTransaction,
+    Publisher,
+    StageExecutor,
+    TransactionEffect,
+)
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
 
 # A table that changes faster than we can follow is left to the next backfill.
@@ -208,8 +213,7 @@ class BackfillRunner:
         rows = _rows(kept)
         errors = [self._error(running, one.declared, failure, skipped=True) for failure in _failures(kept)]
 
-        def effect(catalog: CatalogTransaction, version: int) -> None:
-            tx = job_transaction(catalog)
+        def effect(tx: JobTransaction, version: int) -> None:
             table_id = one.declared.table.table_id
             epoch = running.lease.epoch
             _check_declared(tx, one.declared)

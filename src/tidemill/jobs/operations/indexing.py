@@ -19,14 +19,12 @@ from tidemill.catalog.model.indexes import (
     TableIndex,
 )
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import Authorizer, CatalogTransaction
-from tidemill.catalog.schema_ports import TableIndexes
+from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.jobs import IndexRequest, Job, Part
-from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.ports import JobStore, TableVersions
+from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
 
 # The one part of an index job: whatever worker comes to it, it is applied once.
 INDEX_PART: Final = "index"
@@ -180,12 +178,12 @@ class IndexRunner:
         running.tell("planned", {"rows": rows, "index": request.name, "index_type": request.index_type})
         running.begin_stage()
 
-        def record(catalog: CatalogTransaction, version: int) -> None:
+        def record(tx: JobTransaction, version: int) -> None:
             running.check()
             running.progress = replace(running.progress, done=rows, computed=rows, written=rows, commits=1)
             epoch, nothing = running.lease.epoch, BitMap64().serialize()
             part = Part(running.job.job_id, INDEX_PART, epoch, table.table_id, version, nothing)
-            running.record(job_transaction(catalog), part)
+            running.record(tx, part)
 
         version = self._indexes.build(table, definition_of(request), record, running)
         return _result(request, version)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import RefreshPolicy, source_subject
 from tidemill.jobs.model.failures import RowError, RowFailure
@@ -16,7 +15,6 @@ from tidemill.jobs.model.jobs import Part, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.stages import WrittenRows
 from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
-from tidemill.jobs.operations.columns import job_transaction
 from tidemill.jobs.operations.evaluate_views import ViewEvaluator, evaluation_of
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.planner.output_limit import Trimmed, output_cap, trimmed
@@ -175,8 +173,7 @@ class RefreshRunner:
             return outcome.base
         one.running.progress = replace(one.running.progress, commits=1)
 
-        def effect(catalog: CatalogTransaction, version: int) -> None:
-            tx = job_transaction(catalog)
+        def effect(tx: JobTransaction, version: int) -> None:
             running, epoch = one.running, one.running.lease.epoch
             rows = outcome.removed.serialize()
             table_id = one.declared.table.table_id
