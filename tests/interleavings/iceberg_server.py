@@ -192,7 +192,7 @@ class Server:
     def declare(self, ident: TableIdent) -> Received:
         """A Lance table without data."""
         unused: Any = None
-        tables = TableOperations(self._store, AllowEverything(), self._files, unused, unused, unused, unused)
+        tables = TableOperations(self._store, AllowEverything(), self._files, unused, unused, unused)
         try:
             tables.declare(LOCAL_CALLER, ident, {})
         except TidemillError as error:

@@ -39,17 +39,16 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion, VersionEntry
-from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
+from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.ref_operations import RefOperations
-from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
-from tidemill.lance.versions.manifest_format import check_staged
 from tidemill.server.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
@@ -95,17 +94,16 @@ class Server:
         store: Any = SteppedStore(self.store, self.stage)
         self.files: Any = SteppedFiles(files, self.stage)
         anybody = AllowEverything()
-        self.versions = AnnouncedVersions(store, anybody, self.files, check_staged)
+        self.versions = AnnouncedVersions(store, anybody, self.files)
         self.versions.stage = self.stage
         self.data = LanceTableData(self.versions)
-        refs: Any = SteppedRefs(LanceTableRefs(self.versions), self.stage)
-        self.refs = references = RefOperations(store, anybody, self.versions, refs)
-        self.batches = BatchOperations(store, anybody, self.files, self.versions, refs)
-        self.registrations = RegistrationOperations(store, anybody, self.files, check_staged, self.versions)
+        self.refs = RefOperations(store, anybody, self.versions)
+        stepped: Any = SteppedRefs(self.refs._refs, self.stage)
+        self.refs._refs = stepped
+        self.batches = BatchOperations(store, anybody, self.files, self.versions)
+        self.registrations = RegistrationOperations(store, anybody, self.files, self.versions)
         self.snapshots = LanceTableSnapshots(self.versions, self.data)
-        self.tables = TableOperations(
-            store, anybody, self.files, self.data, self.snapshots, self.versions, references
-        )
+        self.tables = TableOperations(store, anybody, self.files, self.data, self.versions, self.refs)
         self.stepped_store = store
 
     def close(self) -> None:

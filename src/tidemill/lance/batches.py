@@ -19,9 +19,11 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.catalog.operations.locations import TableLocations
-from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles, TableRefs
+from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import retry_deadlocks, run_repeatable
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.lance.versions.manifests import StagedManifest
 
@@ -89,18 +91,17 @@ class _BatchState:
 class BatchOperations:
     def __init__(
         self,
-        store: CatalogStore,
+        store: JobStore,
         authorizer: Authorizer,
         files: TableFiles,
         versions: VersionOperations,
-        refs: TableRefs,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
         self._locations = TableLocations(files)
         self._versions = versions
-        self._refs = refs
+        self._refs = LanceTableRefs(versions)
 
     def delete_versions(
         self, caller: Caller, ident: TableIdent, branch: str, ranges: tuple[VersionRange, ...]
@@ -142,7 +143,7 @@ class BatchOperations:
     def _reserve(self, operations: Sequence[BatchOperation], state: _BatchState) -> list[BatchResult]:
         """Runs the transaction. It may be repeated, so it first clears what a failed attempt collected."""
 
-        def reserve_all(tx: CatalogTransaction) -> list[BatchResult]:
+        def reserve_all(tx: JobTransaction) -> list[BatchResult]:
             state.deleted_versions.clear()
             if len(operations) > 1:
                 _lock_affected(tx, operations, state.deregistered)
@@ -153,11 +154,11 @@ class BatchOperations:
                 return reserve_all(tx)
 
         if all(isinstance(operation, CreateVersion) for operation in operations):
-            return run_repeatable(self._store, reserve_all)
+            return run_repeatable(self._store.transaction, reserve_all)
         return retry_deadlocks(run)
 
     def _apply(
-        self, tx: CatalogTransaction, index: int, operation: BatchOperation, state: _BatchState
+        self, tx: JobTransaction, index: int, operation: BatchOperation, state: _BatchState
     ) -> BatchResult:
         match operation:
             case DeclareTable():
@@ -177,7 +178,7 @@ class BatchOperations:
                 tx.tables.remove(table.table_id)
                 return table
 
-    def _new_table(self, tx: CatalogTransaction, operation: DeclareTable) -> Table:
+    def _new_table(self, tx: JobTransaction, operation: DeclareTable) -> Table:
         table_id = uuid4()
         if operation.location is None:
             location = self._files.location_of(table_id)
@@ -187,7 +188,7 @@ class BatchOperations:
             self._locations.check_unversioned(location)
         return Table(table_id, operation.ident, location, properties=dict(operation.properties))
 
-    def _delete(self, tx: CatalogTransaction, operation: DeleteVersions, state: _BatchState) -> int:
+    def _delete(self, tx: JobTransaction, operation: DeleteVersions, state: _BatchState) -> int:
         ident, branch = operation.ident, operation.branch
         table = tx.tables.get(ident)
         rows = tx.versions.list_all(table.table_id, branch)
@@ -257,7 +258,7 @@ class BatchOperations:
 
 
 def _lock_affected(
-    tx: CatalogTransaction, operations: Sequence[BatchOperation], deregistered: set[TableIdent]
+    tx: JobTransaction, operations: Sequence[BatchOperation], deregistered: set[TableIdent]
 ) -> None:
     """Locks what the operations change in the order that all transactions use, not in that of the request."""
     declared = [operation for operation in operations if isinstance(operation, DeclareTable)]

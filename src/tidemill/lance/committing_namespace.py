@@ -34,8 +34,8 @@ from lance_namespace.errors import TableVersionNotFoundError
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
 from tidemill.catalog.model.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import TidemillError
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.versions.commit import VersionOperations
 
 

@@ -16,8 +16,8 @@ from sqlglot.tokenizer_core import TokenType
 from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path

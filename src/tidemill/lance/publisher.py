@@ -25,9 +25,9 @@ from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.jobs.model.coverage import Watched, key_mask, row_set
 from tidemill.jobs.model.stages import ColumnFile, Published, WrittenRows
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace

@@ -15,19 +15,18 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableRefs
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import InvalidInput
+from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.versions.commit import VersionOperations
 
 
 class RefOperations:
-    def __init__(
-        self, store: CatalogStore, authorizer: Authorizer, versions: VersionOperations, refs: TableRefs
-    ) -> None:
+    def __init__(self, store: CatalogStore, authorizer: Authorizer, versions: VersionOperations) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
-        self._refs = refs
+        self._refs = LanceTableRefs(versions)
 
     def list_tags(self, caller: Caller, ident: TableIdent) -> Mapping[str, Tag]:
         self._authorizer.require(caller, Permission.READ, ident)

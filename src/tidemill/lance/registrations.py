@@ -11,7 +11,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
 from tidemill.catalog.operations.locations import TableLocations
-from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, ManifestCheck, TableFiles
+from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
 from tidemill.lance.versions.commit import VersionOperations
@@ -24,13 +24,12 @@ class RegistrationOperations:
         store: CatalogStore,
         authorizer: Authorizer,
         files: TableFiles,
-        check: ManifestCheck,
         versions: VersionOperations,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._locations = TableLocations(files)
-        self._manifests = StoredManifests(files, check)
+        self._manifests = StoredManifests(files)
         self._versions = versions
 
     def register(

@@ -20,10 +20,10 @@ from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
     CatalogTransaction,
-    TableData,
-    TableEdits,
-    TableQueries,
 )
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.dml import LanceTableEdits
+from tidemill.lance.queries import LanceTableQueries
 from tidemill.lance.stored_queries import query_over_source, stored_query_of
 from tidemill.lance.versions.commit import VersionOperations
 
@@ -35,16 +35,14 @@ class RowOperations:
         self,
         store: CatalogStore,
         authorizer: Authorizer,
-        data: TableData,
-        queries: TableQueries,
-        edits: TableEdits,
+        data: LanceTableData,
         versions: VersionOperations,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._data = data
-        self._queries = queries
-        self._edits = edits
+        self._queries = LanceTableQueries(data)
+        self._edits = LanceTableEdits(data)
         self._versions = versions
 
     def insert(

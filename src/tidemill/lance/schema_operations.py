@@ -11,24 +11,22 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.ports import Authorizer, CatalogTransaction, TransactionEffect
-from tidemill.catalog.schema_ports import ColumnBindings, TableSchemas
+from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import JobTransaction, TransactionEffect
+from tidemill.jobs.service.columns import ColumnOperations
+from tidemill.lance.schemas import LanceTableSchemas
 from tidemill.lance.versions.commit import VersionOperations
 
 
 class SchemaOperations:
     def __init__(
-        self,
-        authorizer: Authorizer,
-        versions: VersionOperations,
-        schemas: TableSchemas,
-        bindings: ColumnBindings,
+        self, authorizer: Authorizer, versions: VersionOperations, computed: ColumnOperations
     ) -> None:
         self._authorizer = authorizer
         self._versions = versions
-        self._schemas = schemas
-        self._bindings = bindings
+        self._schemas = LanceTableSchemas(versions)
+        self._computed = computed
 
     def add_columns(
         self, caller: Caller, ident: TableIdent, branch: str, columns: Sequence[NewColumn]
@@ -65,7 +63,7 @@ class SchemaOperations:
             raise InvalidInput("columns", "is empty; name at least one column")
         parsed = [parse_path(path, "columns") for path in paths]
         top_level = [segments[0] for segments in parsed if len(segments) == 1]
-        on_commit = self._bindings.forgetting(table, top_level) if table.branch == MAIN_BRANCH else _no_effect
+        on_commit = self._computed.forgetting(table, top_level) if table.branch == MAIN_BRANCH else _no_effect
         return self._schemas.drop_columns(table, paths, on_commit)
 
     def update_field_metadata(
@@ -80,7 +78,7 @@ class SchemaOperations:
         """Renames the bindings of functions, which exist only on main."""
         if not new_names or table.branch != MAIN_BRANCH:
             return _no_effect
-        return self._bindings.renaming(table, new_names)
+        return self._computed.renaming(table, new_names)
 
     def _writable(self, caller: Caller, ident: TableIdent, branch: str) -> Table:
         self._authorizer.require(caller, Permission.WRITE, ident)
@@ -98,5 +96,5 @@ def _check_new(names: Sequence[str]) -> None:
             raise InvalidInput("new_columns", f"contains '{name}' twice")
 
 
-def _no_effect(_: CatalogTransaction, __: int) -> None:
+def _no_effect(_: JobTransaction, __: int) -> None:
     return None

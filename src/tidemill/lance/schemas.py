@@ -14,8 +14,8 @@ from tidemill.catalog.field_paths import resolve_path
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import backoff, is_conflict, translated
 from tidemill.lance.filters import check_filter

@@ -8,17 +8,17 @@ from tidemill.catalog.errors import InvalidTableState
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import TableKind, TableStatistics
-from tidemill.catalog.ports import Authorizer, TableSnapshots
+from tidemill.catalog.ports import Authorizer
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.versions.commit import VersionOperations
 
 
 class SnapshotOperations:
-    def __init__(
-        self, authorizer: Authorizer, versions: VersionOperations, snapshots: TableSnapshots
-    ) -> None:
+    def __init__(self, authorizer: Authorizer, versions: VersionOperations, data: LanceTableData) -> None:
         self._authorizer = authorizer
         self._versions = versions
-        self._snapshots = snapshots
+        self._snapshots = LanceTableSnapshots(versions, data)
 
     def restore(self, caller: Caller, ident: TableIdent, branch: str, version: int) -> int:
         """Commits a new version with the content of an old one. Versions in between stay in the history."""

@@ -38,12 +38,12 @@ from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
     CatalogTransaction,
-    TableData,
     TableFiles,
-    TableSnapshots,
 )
 from tidemill.errors import InvalidInput
+from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.stored_queries import stored_query_of
 from tidemill.lance.versions.commit import VersionOperations
 
@@ -54,8 +54,7 @@ class TableOperations:
         store: CatalogStore,
         authorizer: Authorizer,
         files: TableFiles,
-        data: TableData,
-        snapshots: TableSnapshots,
+        data: LanceTableData,
         versions: VersionOperations,
         refs: RefOperations,
     ) -> None:
@@ -63,7 +62,7 @@ class TableOperations:
         self._authorizer = authorizer
         self._files = files
         self._data = data
-        self._snapshots = snapshots
+        self._snapshots = LanceTableSnapshots(versions, data)
         self._versions = versions
         self._refs = refs
         self._locations = TableLocations(files)
@@ -274,7 +273,7 @@ MAX_FIELDS: Final = 200_000
 class SchemaCache:
     """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
 
-    def __init__(self, data: TableData, max_fields: int = MAX_FIELDS) -> None:
+    def __init__(self, data: LanceTableData, max_fields: int = MAX_FIELDS) -> None:
         self._data = data
         self._max_fields = max_fields
         self._schemas: dict[Hashable, pa.Schema] = {}

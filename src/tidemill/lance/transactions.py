@@ -27,9 +27,12 @@ from tidemill.catalog.model.transactions import (
     UnsetMode,
     UnsetProperty,
 )
-from tidemill.catalog.ports import Authorizer, CatalogStore
-from tidemill.catalog.schema_ports import CommitHistory, OpenTransactions
+from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import JobStore
+from tidemill.jobs.service.transactions import JobTransactions
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.transaction_log import LanceCommitHistory
 from tidemill.lance.versions.commit import VersionOperations
 
 # The search for a commit by UUID goes back from the latest version and reads one small file for each.
@@ -41,17 +44,16 @@ class TransactionOperations:
 
     def __init__(
         self,
-        store: CatalogStore,
+        store: JobStore,
         authorizer: Authorizer,
         versions: VersionOperations,
-        history: CommitHistory,
-        running: OpenTransactions,
+        data: LanceTableData,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
-        self._history = history
-        self._running = running
+        self._history = LanceCommitHistory(data)
+        self._running = JobTransactions(store, authorizer)
 
     def describe(self, caller: Caller, levels: Sequence[str]) -> Transaction:
         transaction = self._get(caller, levels)

@@ -34,31 +34,22 @@ from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
 from tidemill.jobs.service.provenance import ColumnProvenance
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.transactions import JobTransactions
 from tidemill.jobs.service.view_status import ViewStatusOperations
 from tidemill.jobs.service.views import ViewOperations
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.dml import LanceTableEdits
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.queries import LanceTableQueries
 from tidemill.lance.ref_operations import RefOperations
-from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.rows import RowOperations
 from tidemill.lance.schema_operations import SchemaOperations
-from tidemill.lance.schemas import LanceTableSchemas
 from tidemill.lance.snapshot_operations import SnapshotOperations
-from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.sources import LanceSourceTables
-from tidemill.lance.storable_types import LanceColumnTypes
 from tidemill.lance.stored_queries import StoredQueryOperations
 from tidemill.lance.tables import TableOperations
-from tidemill.lance.transaction_log import LanceCommitHistory
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
-from tidemill.lance.versions.manifest_format import check_staged
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.authentication import Authentication, open_authentication
 from tidemill.server.grants import AllowEverything, GrantAuthorizer
@@ -105,7 +96,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
     store = open_store(settings.database)
     files = open_warehouse(settings)
     authorizer, cipher = authorizer or _authorizer(settings), InstallationCipher(settings)
-    versions = VersionOperations(store, authorizer, files, check_staged)
+    versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
     return Adapters(
@@ -153,63 +144,40 @@ def build_operations(
     store, authorizer = adapters.store, adapters.authorizer
     jobs = build_jobs(adapters, wake_worker)
     environments = EnvironmentOperations(store, authorizer)
-    refs = LanceTableRefs(adapters.versions)
-    references = RefOperations(store, authorizer, adapters.versions, refs)
-    snapshots = LanceTableSnapshots(adapters.versions, adapters.data)
-    types = LanceColumnTypes(adapters.data)
-    columns = ColumnOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, types)
-    iceberg = build_iceberg(store, adapters.files, authorizer, adapters.signer)
+    files, data, versions = adapters.files, adapters.data, adapters.versions
+    refs = RefOperations(store, authorizer, versions)
+    columns = ColumnOperations(store, authorizer, files, data, adapters.sources)
+    iceberg = build_iceberg(store, files, authorizer, adapters.signer)
     return Operations(
-        namespaces=NamespaceOperations(store, authorizer, adapters.files),
-        tables=TableOperations(
-            store, authorizer, adapters.files, adapters.data, snapshots, adapters.versions, references
-        ),
-        registrations=RegistrationOperations(
-            store, authorizer, adapters.files, check_staged, adapters.versions
-        ),
-        snapshots=SnapshotOperations(authorizer, adapters.versions, snapshots),
-        rows=RowOperations(
-            store,
-            authorizer,
-            adapters.data,
-            LanceTableQueries(adapters.data),
-            LanceTableEdits(adapters.data),
-            adapters.versions,
-        ),
-        versions=adapters.versions,
-        refs=references,
-        batches=BatchOperations(store, authorizer, adapters.files, adapters.versions, refs),
+        namespaces=NamespaceOperations(store, authorizer, files),
+        tables=TableOperations(store, authorizer, files, data, versions, refs),
+        registrations=RegistrationOperations(store, authorizer, files, versions),
+        snapshots=SnapshotOperations(authorizer, versions, data),
+        rows=RowOperations(store, authorizer, data, versions),
+        versions=versions,
+        refs=refs,
+        batches=BatchOperations(store, authorizer, files, versions),
         functions=FunctionOperations(store, authorizer),
-        schemas=SchemaOperations(
-            authorizer, adapters.versions, LanceTableSchemas(adapters.versions), columns
-        ),
-        indexes=IndexOperations(
-            store, authorizer, adapters.versions, LanceTableIndexes(adapters.versions, adapters.data), jobs
-        ),
-        transactions=TransactionOperations(
-            store,
-            authorizer,
-            adapters.versions,
-            LanceCommitHistory(adapters.data),
-            JobTransactions(store, authorizer),
-        ),
+        schemas=SchemaOperations(authorizer, versions, columns),
+        indexes=IndexOperations(store, authorizer, versions, LanceTableIndexes(versions, data), jobs),
+        transactions=TransactionOperations(store, authorizer, versions, data),
         columns=columns,
-        views=ViewOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, jobs),
+        views=ViewOperations(store, authorizer, files, data, adapters.sources, jobs),
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, adapters.cipher),
-        stored_queries=StoredQueryOperations(store, authorizer, adapters.files),
+        stored_queries=StoredQueryOperations(store, authorizer, files),
         explain=Explainer(
             store,
             authorizer,
-            adapters.versions,
+            versions,
             adapters.assessor,
             adapters.view_assessor,
             adapters.clusters,
             environments,
         ),
-        provenance=ColumnProvenance(store, authorizer, adapters.versions, adapters.assessor),
-        lineage=Lineage(store, authorizer, adapters.versions, adapters.sources),
-        view_status=ViewStatusOperations(store, authorizer, adapters.versions, adapters.view_assessor),
+        provenance=ColumnProvenance(store, authorizer, versions, adapters.assessor),
+        lineage=Lineage(store, authorizer, versions, adapters.sources),
+        view_status=ViewStatusOperations(store, authorizer, versions, adapters.view_assessor),
         environments=environments,
         iceberg_tables=iceberg.tables,
         iceberg_views=iceberg.views,
@@ -218,7 +186,7 @@ def build_operations(
         scan_planner=iceberg.planner,
         receipts=ReceiptOperations(store, authorizer, adapters.idempotency_lifetime),
         warehouse_name=adapters.warehouse_name,
-        health=ServerHealth(store, adapters.files, worker),
+        health=ServerHealth(store, files, worker),
         tokens=adapters.authentication,
     )
 

@@ -16,10 +16,9 @@ from tidemill.catalog.model.indexes import (
 )
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer
-from tidemill.catalog.schema_ports import TableIndexes
 from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.jobs import IndexRequest, Job
-from tidemill.jobs.ports import JobStore, TableVersions
+from tidemill.jobs.ports import JobStore, TableIndexes, TableVersions
 from tidemill.jobs.service.submissions import JobOperations
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.transactions import Transaction, TransactionStatus
-from tidemill.catalog.ports import Authorizer, CatalogTransaction
+from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.errors import JobNotFound
 from tidemill.jobs.model.jobs import IndexRequest, Job
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.ports import JobStore, job_transaction
+from tidemill.jobs.ports import JobStore, JobTransaction
 
 STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
     JobState.QUEUED: TransactionStatus.QUEUED,
@@ -37,11 +37,10 @@ class JobTransactions:
         self._authorizer.require(caller, Permission.READ, job.table)
         return Transaction(job.job_id, job.table, STATUSES[job.state], _properties(job))
 
-    def cancel(self, caller: Caller, tx: CatalogTransaction, transaction_id: str) -> None:
-        jobs = job_transaction(tx)
-        self._authorizer.require(caller, Permission.COMPUTE, jobs.jobs.get(transaction_id).table)
-        jobs.jobs.request_cancel(transaction_id)
-        jobs.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
+    def cancel(self, caller: Caller, tx: JobTransaction, transaction_id: str) -> None:
+        self._authorizer.require(caller, Permission.COMPUTE, tx.jobs.get(transaction_id).table)
+        tx.jobs.request_cancel(transaction_id)
+        tx.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
 
 
 def _properties(job: Job) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.derived import RefreshPolicy, source_subject
 from tidemill.jobs.model.failures import RowError, RowFailure
@@ -17,7 +16,7 @@ from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.stages import WrittenRows
 from tidemill.jobs.planning.output_limit import Trimmed, output_cap, trimmed
 from tidemill.jobs.planning.refresh import ViewProgress, covered_after
-from tidemill.jobs.ports import JobStore, JobTransaction, Publisher, SourceTables, job_transaction
+from tidemill.jobs.ports import JobStore, JobTransaction, Publisher, SourceTables
 from tidemill.jobs.stage_errors import (
     RefreshWouldBeFull,
     RowFailed,
@@ -174,8 +173,7 @@ class RefreshRunner:
             return outcome.base
         one.running.progress = replace(one.running.progress, commits=1)
 
-        def effect(catalog: CatalogTransaction, version: int) -> None:
-            tx = job_transaction(catalog)
+        def effect(tx: JobTransaction, version: int) -> None:
             running, epoch = one.running, one.running.lease.epoch
             rows = outcome.removed.serialize()
             table_id = one.declared.table.table_id

@@ -33,16 +33,10 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
-from tidemill.catalog.ports import (
-    Authorizer,
-    CatalogStore,
-    CatalogTransaction,
-    ManifestCheck,
-    TableFiles,
-    TransactionEffect,
-)
+from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
+from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
 from tidemill.lance.versions.manifest_format import read_manifest
 from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
@@ -58,12 +52,10 @@ class Order(Enum):
 
 
 class VersionOperations:
-    def __init__(
-        self, store: CatalogStore, authorizer: Authorizer, files: TableFiles, check: ManifestCheck
-    ) -> None:
+    def __init__(self, store: JobStore, authorizer: Authorizer, files: TableFiles) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._manifests = StoredManifests(files, check)
+        self._manifests = StoredManifests(files)
         self._settling = VersionSettling(store, self._manifests)
         self.remove_deleted = self._settling.remove_deleted
         self.withdraw = self._settling.withdraw
@@ -136,7 +128,9 @@ class VersionOperations:
     ) -> TableVersion:
         try:
             # Repeatable: it returns the row that an earlier attempt inserted, or inserts it.
-            return run_repeatable(self._store, lambda tx: self.add(tx, table, entry, staged, on_commit))
+            return run_repeatable(
+                self._store.transaction, lambda tx: self.add(tx, table, entry, staged, on_commit)
+            )
         except TableVersionAlreadyExists:
             # Another writer was faster, perhaps with the very same request.
             with self._store.reading() as tx:
@@ -147,7 +141,7 @@ class VersionOperations:
 
     def add(
         self,
-        tx: CatalogTransaction,
+        tx: JobTransaction,
         table: Table,
         entry: VersionEntry,
         staged: StagedManifest | None,
@@ -187,7 +181,7 @@ class VersionOperations:
         return version
 
     def add_replayable(
-        self, tx: CatalogTransaction, table: Table, entry: VersionEntry, staged: StagedManifest | None
+        self, tx: JobTransaction, table: Table, entry: VersionEntry, staged: StagedManifest | None
     ) -> TableVersion:
         """Like `add`, but raises TableVersionAlreadyExists for the version of another request."""
         try:
@@ -365,7 +359,7 @@ class VersionOperations:
 
 
 def _find_at(
-    tx: CatalogTransaction, table: Table, latest: TableVersion | None, version: int
+    tx: JobTransaction, table: Table, latest: TableVersion | None, version: int
 ) -> TableVersion | None:
     """The row of that version, without a query if it follows the latest one."""
     if latest is None or version > latest.version:
@@ -373,7 +367,7 @@ def _find_at(
     return latest if latest.version == version else tx.versions.find(table.table_id, table.branch, version)
 
 
-def _check_follows(tx: CatalogTransaction, table: Table, latest: TableVersion | None, version: int) -> None:
+def _check_follows(tx: JobTransaction, table: Table, latest: TableVersion | None, version: int) -> None:
     if latest is None and table.branch != MAIN_BRANCH:
         # A branch starts with the number of the version it was created from.
         return

@@ -21,8 +21,9 @@ from urllib.parse import quote
 
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.ports import ManifestCheck, TableFiles
+from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.lance.versions.manifest_format import check_staged
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 SMALL_MANIFEST_BYTES: Final = 64 << 10
@@ -75,9 +76,8 @@ class Listing:
 class StoredManifests:
     """Reads and publishes the manifests of a table in storage."""
 
-    def __init__(self, files: TableFiles, check: ManifestCheck) -> None:
+    def __init__(self, files: TableFiles) -> None:
         self._files = files
-        self._check = check
 
     def directory(self, table: Table) -> str:
         return f"{self._files.key_of(table.data_location)}/_versions"
@@ -129,7 +129,7 @@ class StoredManifests:
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
         """Reads the staged manifest of a client and rejects unsafe content."""
         staged = self.get_staged(entry)
-        self._check(
+        check_staged(
             staged.content, entry.version, table.branch, lambda path: self._is_part_of_table(table, path)
         )
         return staged

@@ -23,9 +23,9 @@ import structlog
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, Unavailable
+from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.lance.versions.manifests import Listing, Publication, StagedManifest, StoredManifests
 
 log = structlog.get_logger("tidemill.catalog")
@@ -42,7 +42,7 @@ class VersionOvertaken(CommitStateUnknown):
 
 
 class VersionSettling:
-    def __init__(self, store: CatalogStore, manifests: StoredManifests) -> None:
+    def __init__(self, store: JobStore, manifests: StoredManifests) -> None:
         self._store = store
         self._manifests = manifests
 
@@ -57,16 +57,16 @@ class VersionSettling:
             self._manifests.remove(version.staged_path)
             self._manifests.remove(version.manifest_path)
 
-        def remove(tx: CatalogTransaction) -> None:
+        def remove(tx: JobTransaction) -> None:
             for version in versions:
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
-        run_repeatable(self._store, remove)
+        run_repeatable(self._store.transaction, remove)
 
     def withdraw(self, table: Table, version: TableVersion) -> None:
         """Undoes a version that was just committed, unless a later version exists already."""
 
-        def withdraw(tx: CatalogTransaction) -> None:
+        def withdraw(tx: JobTransaction) -> None:
             tx.tables.lock(table)
             latest = tx.versions.find_latest(table.table_id, table.branch)
             is_newest = latest is not None and _is_same(latest, version)
@@ -77,7 +77,7 @@ class VersionSettling:
             self._manifests.remove(version.staged_path)
             self._manifests.remove(version.manifest_path)
 
-        run_repeatable(self._store, withdraw)
+        run_repeatable(self._store.transaction, withdraw)
 
     def ensure_readable(self, version: TableVersion) -> TableVersion | None:
         """Finishes the commit of a version if a crash interrupted it, and returns its row.
@@ -124,7 +124,7 @@ class VersionSettling:
         if deferred is None:
             return version
 
-        def record(tx: CatalogTransaction) -> None:
+        def record(tx: JobTransaction) -> None:
             current = tx.versions.find(version.table_id, version.branch, version.version)
             if current is not None and current.deferred is not None:
                 tx.apply(deferred)
@@ -132,14 +132,14 @@ class VersionSettling:
                     raise _AlreadyRecorded
 
         with suppress(_AlreadyRecorded):
-            run_repeatable(self._store, record)
+            run_repeatable(self._store.transaction, record)
         return replace(version, deferred=None)
 
     def _replace_row(self, version: TableVersion) -> TableVersion | None:
         """Replaces our row by one for the version of another writer, whose manifest has the final name."""
         size = self._manifests.size_of(version.manifest_path)
 
-        def replace_row(tx: CatalogTransaction) -> TableVersion | None:
+        def replace_row(tx: JobTransaction) -> TableVersion | None:
             current = tx.versions.lock(version)
             if current is None:
                 # Another process replaced the row while we waited for the lock.
@@ -155,15 +155,15 @@ class VersionSettling:
             tx.versions.add(found)
             return found
 
-        return run_repeatable(self._store, replace_row)
+        return run_repeatable(self._store.transaction, replace_row)
 
     def remove_row(self, version: TableVersion) -> None:
-        def remove(tx: CatalogTransaction) -> None:
+        def remove(tx: JobTransaction) -> None:
             current = tx.versions.lock(version)
             if current is not None and _is_same(current, version):
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
-        run_repeatable(self._store, remove)
+        run_repeatable(self._store.transaction, remove)
 
     def reconcile(self, table: Table) -> bool:
         """Makes the rows match the manifests in storage; returns whether there is any version."""
@@ -199,7 +199,7 @@ class VersionSettling:
         Checks again under the table's lock, because listed files may have been cleaned up since.
         """
 
-        def update_rows(tx: CatalogTransaction) -> None:
+        def update_rows(tx: JobTransaction) -> None:
             tx.tables.lock(table)
             rows = {row.version: row for row in tx.versions.list_all(table.table_id, table.branch)}
             gone = [
@@ -223,10 +223,10 @@ class VersionSettling:
                 with suppress(TableVersionAlreadyExists):
                     tx.versions.add(row)
 
-        run_repeatable(self._store, update_rows)
+        run_repeatable(self._store.transaction, update_rows)
 
     def _still_there(
-        self, tx: CatalogTransaction, table: Table, found: dict[int, str]
+        self, tx: JobTransaction, table: Table, found: dict[int, str]
     ) -> dict[int, TableVersion]:
         """Rows for the found manifests that exist and are not being deleted."""
         deleted = {row.version for row in tx.versions.list_deleted(table.table_id, table.branch)}
@@ -271,6 +271,6 @@ def _is_same(left: TableVersion, right: TableVersion) -> bool:
 
 
 def _found_version(
-    table_id: UUID, branch: str, version: int, key: str, size: int, tx: CatalogTransaction
+    table_id: UUID, branch: str, version: int, key: str, size: int, tx: JobTransaction
 ) -> TableVersion:
     return TableVersion(table_id, branch, version, key, key, size, tx.now())
