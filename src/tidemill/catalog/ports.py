@@ -14,10 +14,10 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.secrets import Secret
-from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import (
     Declared,
     Page,
+    StoredQuery,
     Table,
     TableVersion,
 )

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from tidemill.catalog.errors import ConcurrentModification, InvalidTableSchema, TableAlreadyExists
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
+from tidemill.catalog.model.tables import Table, WriteResult
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
+from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.storable_types import check_storable
 from tidemill.lance.versions.commit import VersionOperations
 

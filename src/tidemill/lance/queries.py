@@ -13,13 +13,13 @@ from lance.dataset import ColumnOrdering
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.queries import QueryResult, TableQuery, VectorSearch
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.field_paths import PLAIN, get_field, sql_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.full_text import full_text_query
+from tidemill.lance.model.queries import QueryResult, TableQuery, VectorSearch
 
 ROW_ID: Final = "_rowid"
 SYSTEM_COLUMNS: Final = frozenset(

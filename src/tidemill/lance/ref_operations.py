@@ -13,10 +13,10 @@ from tidemill.catalog.errors import (
 )
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.refs import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import InvalidInput
+from tidemill.lance.model.refs import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.versions.commit import VersionOperations
 

@@ -9,10 +9,10 @@ from typing import Any
 import lance
 
 from tidemill.catalog.errors import InvalidTableState
-from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import translated
+from tidemill.lance.model.refs import Branch, Tag
 from tidemill.lance.versions.commit import VersionOperations
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tidemill.catalog.field_paths import parse_path
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent, check_name
-from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
+from tidemill.lance.field_paths import parse_path
+from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.lance.schemas import LanceTableSchemas
 from tidemill.lance.versions.commit import VersionOperations
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 
 from tidemill.catalog.errors import ConcurrentModification
-from tidemill.catalog.field_paths import resolve_path
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import backoff, is_conflict, translated
+from tidemill.lance.field_paths import resolve_path
 from tidemill.lance.filters import check_filter
+from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.lance.versions.commit import VersionOperations
 
 ATTEMPTS: Final = 40

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from tidemill.catalog.errors import InvalidTableState
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import TableKind, TableStatistics
+from tidemill.catalog.model.tables import TableKind
 from tidemill.catalog.ports import Authorizer
 from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.model.tables import TableStatistics
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.versions.commit import VersionOperations
 

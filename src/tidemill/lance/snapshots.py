@@ -7,9 +7,10 @@ from typing import Any
 
 import lance
 
-from tidemill.catalog.model.tables import Table, TableStatistics, TableSummary
+from tidemill.catalog.model.tables import Table
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, translated
+from tidemill.lance.model.tables import TableStatistics, TableSummary
 from tidemill.lance.versions.commit import VersionOperations
 
 

@@ -11,16 +11,10 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import TableIndexNotFound, TableNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent, check_name
-from tidemill.catalog.model.indexes import (
-    PENDING,
-    IndexDefinition,
-    IndexStatistics,
-    IndexType,
-    TableIndex,
-)
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.errors import InvalidJobTransition
+from tidemill.jobs.model.indexes import PENDING, IndexDefinition, IndexStatistics, IndexType, TableIndex
 from tidemill.jobs.model.jobs import IndexRequest, Job, Part
 from tidemill.jobs.operations.running import RunningJob
 from tidemill.jobs.operations.submissions import JobOperations

@@ -13,7 +13,6 @@ from lance.dataset import MergeInsertBuilder
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
@@ -22,6 +21,7 @@ from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 
 # Lance retries an edit itself; all attempts together may take as long as a patient client waits.
 CONFLICT_RETRIES: Final = 30
