@@ -30,7 +30,7 @@ from tidemill.jobs.operations import assess_views, refresh
 from tidemill.jobs.planner import output_limit
 from tidemill.jobs.planner import refresh as planner
 from tidemill.lance import publisher, row_matching, view_writer
-from tidemill.lance.row_ids import with_row_ids
+from tidemill.lance.fragments import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark import view_kernels

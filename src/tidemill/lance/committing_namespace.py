@@ -32,7 +32,7 @@ from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
-from tidemill.catalog.model.locations import is_below, normalized_location
+from tidemill.catalog.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
 from tidemill.errors import TidemillError
 from tidemill.jobs.ports import TransactionEffect

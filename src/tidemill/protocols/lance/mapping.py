@@ -9,7 +9,9 @@ import orjson
 
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
-from tidemill.catalog.model.transactions import (
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.lance.model.tables import TableDescription, TablePoint, TableSummary
+from tidemill.lance.transactions import (
     SetMode,
     SetProperty,
     SetStatus,
@@ -19,8 +21,6 @@ from tidemill.catalog.model.transactions import (
     UnsetMode,
     UnsetProperty,
 )
-from tidemill.errors import InvalidInput, Unsupported
-from tidemill.lance.model.tables import TableDescription, TablePoint, TableSummary
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.http.limits import KIB
