@@ -26,7 +26,7 @@ from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import InvalidInput
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import translated
-from tidemill.lance.model.refs import Branch, Tag, check_branch_name, check_tag_name
+from tidemill.lance.model.tables import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.lance.versions.commit import VersionOperations
 
 

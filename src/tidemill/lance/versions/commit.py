@@ -36,7 +36,7 @@ from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
-from tidemill.lance.model.refs import check_branch_name
+from tidemill.lance.model.tables import check_branch_name
 from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 
