@@ -35,6 +35,8 @@ Edit = Callable[[lance.LanceDataset], EditResult]
 
 
 class LanceTableEdits:
+    """Changes rows of Lance tables. Each change is a version committed through the catalog."""
+
     def __init__(self, data: LanceTableData) -> None:
         self._data = data
 
@@ -60,6 +62,7 @@ class LanceTableEdits:
         return self._data.commit(table, _on_newest(edit), attempts=1)
 
     def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
+        """`on_commit` runs in the transaction of the version. It does not run if no row changes."""
         for path, expression in update.values.items():
             check_filter(expression, f"updates.{path}"[:200])
         if update.predicate is not None:

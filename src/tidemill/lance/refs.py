@@ -141,7 +141,7 @@ class RefOperations:
 class LanceTableRefs:
     """Reads and writes references without using the database, so it may be called within a transaction.
 
-    Creating a branch is the exception, because it is a commit.
+    Creating a branch is the exception, because it is a commit. Versions are those of `table.branch`.
     """
 
     def __init__(self, versions: VersionOperations) -> None:
@@ -179,12 +179,14 @@ class LanceTableRefs:
         return {name: _branch(name, ref) for name, ref in sorted(branches.items())}
 
     def create_branch(self, table: Table, name: str, version: int) -> None:
+        """Commits the first version of the branch. Do not call it in a transaction."""
         namespace = CommittingNamespace(self._versions, table.on(MAIN_BRANCH))
         with translated(table.ident, namespace, field="name"):
             root = namespace.open()
             root.create_branch(name, _reference(table, version))
 
     def delete_branch(self, table: Table, name: str) -> None:
+        """Also removes its files; raises InvalidTableState if other branches start from it."""
         try:
             with translated(table.ident, field="name"):
                 _get(table).branches.delete(name)

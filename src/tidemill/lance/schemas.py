@@ -116,6 +116,8 @@ def _no_effect(_: JobTransaction, __: int) -> None:
 
 
 class LanceTableSchemas:
+    """Each call commits one version and resolves conflicts with other writers."""
+
     def __init__(self, versions: VersionOperations) -> None:
         self._versions = versions
 

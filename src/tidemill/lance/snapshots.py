@@ -47,6 +47,7 @@ class SnapshotOperations:
     def replace_schema_metadata(
         self, caller: Caller, ident: TableIdent, branch: str, metadata: Mapping[str, str]
     ) -> Mapping[str, str]:
+        """Commits a version whose schema has exactly this metadata; returns the metadata."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._versions.get_branch(ident, branch)
         self._versions.get_latest(table)

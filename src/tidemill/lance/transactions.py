@@ -224,6 +224,8 @@ def _is_uuid(text: str) -> bool:
 
 
 class LanceCommitHistory:
+    """Committed transactions, as Lance stores them with the table."""
+
     def __init__(self, data: LanceTableData) -> None:
         self._data = data
 
@@ -232,6 +234,7 @@ class LanceCommitHistory:
         return _transaction(table, version, transaction)
 
     def find_by_uuid(self, table: Table, uuid: str, versions: Sequence[int]) -> Transaction | None:
+        """The transaction with this UUID, if it committed one of these versions."""
         dataset = self._data.open(table, None)
         for version in versions:
             transaction = self._read(table, dataset, version)
@@ -283,11 +286,14 @@ STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
 
 
 class JobTransactions:
+    """Jobs as transactions, which can be cancelled while they run."""
+
     def __init__(self, store: JobStore, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
 
     def find(self, caller: Caller, transaction_id: str) -> Transaction | None:
+        """Raises PermissionDenied when the caller may not see it."""
         try:
             with self._store.transaction() as tx:
                 job = tx.jobs.get(transaction_id)
@@ -297,6 +303,7 @@ class JobTransactions:
         return Transaction(job.job_id, job.table, STATUSES[job.state], _properties(job))
 
     def cancel(self, caller: Caller, tx: JobTransaction, transaction_id: str) -> None:
+        """Raises InvalidJobTransition if it has ended."""
         self._authorizer.require(caller, Permission.COMPUTE, tx.jobs.get(transaction_id).table)
         tx.jobs.request_cancel(transaction_id)
         tx.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
