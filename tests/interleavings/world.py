@@ -44,7 +44,6 @@ from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
-from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
 from tidemill.server.grants import AllowEverything
@@ -77,7 +76,6 @@ class Server:
         refs = RefOperations(store, anybody, self.versions)
         self.batches = BatchOperations(store, anybody, self.files, self.versions)
         self.registrations = RegistrationOperations(store, anybody, self.files, self.versions)
-        self.snapshots = LanceTableSnapshots(self.versions, self.data)
         self.tables = TableOperations(store, anybody, self.files, self.data, self.versions, refs)
         self.stepped_store = store
 
