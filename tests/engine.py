@@ -39,17 +39,17 @@ from tidemill.jobs.model.stages import (
     WrittenRows,
 )
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.backfill import BackfillRunner
-from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
-from tidemill.jobs.operations.evaluate_views import ViewEvaluator
-from tidemill.jobs.operations.indexing import IndexRunner
-from tidemill.jobs.operations.preview import PreviewRunner
-from tidemill.jobs.operations.refresh import RefreshRunner
-from tidemill.jobs.operations.verify import VerifyRunner
-from tidemill.jobs.operations.views import ViewDefinition
-from tidemill.jobs.operations.work import JobWorker, LeasePolicy
 from tidemill.jobs.ports import StageExecutor, StageWatch
+from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.service.views import ViewDefinition
 from tidemill.jobs.stage_errors import RowFailed
+from tidemill.jobs.worker.backfill import BackfillRunner
+from tidemill.jobs.worker.evaluate_views import ViewEvaluator
+from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.preview import PreviewRunner
+from tidemill.jobs.worker.refresh import RefreshRunner
+from tidemill.jobs.worker.verify import VerifyRunner
+from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
@@ -124,6 +124,7 @@ class MortalPublisher:
     def __init__(self, inner: LancePublisher) -> None:
         self._inner = inner
         self.dies: Moment | None = None
+        self.dies_of: BaseException = Crash()
         self.before_next: Callable[[], object] | None = None
 
     def replace_column(self, *arguments: Any) -> Published:
@@ -138,10 +139,10 @@ class MortalPublisher:
         if before is not None:
             before()
         if moment is Moment.BEFORE:
-            raise Crash
+            raise self.dies_of
         published = commit(*arguments)
         if moment is Moment.AFTER:
-            raise Crash
+            raise self.dies_of
         return published
 
 

@@ -25,8 +25,8 @@ from tidemill.jobs.model.derived import (
 )
 from tidemill.jobs.model.jobs import Failure
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
-from tidemill.jobs.operations.views import FunctionColumn, ViewDefinition
+from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.service.views import FunctionColumn, ViewDefinition
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 SIZE = pa.struct([("width", pa.int64()), ("label", pa.string())])

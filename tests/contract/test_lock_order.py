@@ -177,7 +177,7 @@ class Storm:
         update = {"action": "set-properties", "updates": {"at": str(chance.random())}}
         changes = [Change(each, (), (update,)) for each in there]
         if changes:
-            self._operations.iceberg_commits.commit_all(LOCAL_CALLER, changes, do_nothing)
+            self._operations.iceberg_tables.commit_all(LOCAL_CALLER, changes, do_nothing)
 
     def _drop_iceberg(self, chance: random.Random) -> None:
         self._operations.iceberg_tables.drop(

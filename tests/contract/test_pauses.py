@@ -19,8 +19,8 @@ from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive
 from tidemill.jobs.model.jobs import BackfillRequest, Job, Lease, Progress
 from tidemill.jobs.model.stages import ColumnFile, FillColumn
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.work import LeasePolicy
 from tidemill.jobs.ports import JobStore, StageExecutor, StageWatch
+from tidemill.jobs.worker.work import LeasePolicy
 
 SOON = timedelta(seconds=30)
 QUICK = LeasePolicy(cancel_poll=timedelta(milliseconds=10), max_attempts=2)

@@ -22,7 +22,7 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.sql import SqlPlan
 from tidemill.jobs.model.stages import RunSql, SqlInput, ViewTarget, WrittenRows
-from tidemill.jobs.planner.sql import plan_sql, sql_sources
+from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 from tidemill.lance.key_hashes import key_array
 from tidemill.spark.failures import StatementFailed
 from tidemill.spark.session import ClassicCluster

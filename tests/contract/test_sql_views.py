@@ -14,7 +14,7 @@ from tests.engine import Engine, succeeded
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind
-from tidemill.jobs.operations.views import ViewDefinition
+from tidemill.jobs.service.views import ViewDefinition
 from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.session import ClassicCluster
 

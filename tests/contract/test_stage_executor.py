@@ -19,9 +19,9 @@ from tidemill.jobs.model.derived import SourceQuery, ViewKind
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Job, RowSelection
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.columns import SqlExpression
-from tidemill.jobs.operations.views import ViewDefinition
 from tidemill.jobs.ports import StageExecutor
+from tidemill.jobs.service.columns import SqlExpression
+from tidemill.jobs.service.views import ViewDefinition
 from tidemill.spark.executor import SparkStageExecutor
 from tidemill.spark.fan_out import through_arrow, through_rdd
 from tidemill.spark.session import ClassicCluster

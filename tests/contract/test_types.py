@@ -25,7 +25,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.derived import ColumnOutput
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.lance.storable_types import find_fault
 from tidemill.lance.value_comparison import same_values
 

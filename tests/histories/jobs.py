@@ -21,7 +21,7 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.jobs.model.jobs import BackfillRequest, Job, RowSelection
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.service.columns import ColumnDeclaration
 
 Cuts: TypeAlias = Mapping[str, Any]
 Death: TypeAlias = tuple[Moment, int]

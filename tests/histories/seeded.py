@@ -14,9 +14,9 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Coverage, Watched
 from tidemill.jobs.model.stages import CheckpointRef, ColumnFile
-from tidemill.jobs.operations import assess
-from tidemill.jobs.operations import backfill as backfills
-from tidemill.jobs.planner import backfill as planner
+from tidemill.jobs.planning import assess
+from tidemill.jobs.planning import backfill as planner
+from tidemill.jobs.worker import backfill as backfills
 from tidemill.lance import changes, publisher
 from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
 from tidemill.lance.column_files import get_fragment, merged

@@ -26,9 +26,10 @@ from tests.histories.views import (
 )
 from tidemill.jobs.model.coverage import Changes
 from tidemill.jobs.model.stages import WrittenRows
-from tidemill.jobs.operations import assess_views, refresh
-from tidemill.jobs.planner import output_limit
-from tidemill.jobs.planner import refresh as planner
+from tidemill.jobs.planning import output_limit
+from tidemill.jobs.planning import refresh as planner
+from tidemill.jobs.views import assess as assess_views
+from tidemill.jobs.worker import refresh
 from tidemill.lance import publisher, row_matching, view_writer
 from tidemill.lance.fragments import with_row_ids
 from tidemill.lance.sources import LanceSourceTables

@@ -15,8 +15,8 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.derived import SOURCE_ROW_ID, ColumnOutput, SourceQuery, ViewKind
-from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
-from tidemill.jobs.operations.views import FunctionColumn, ViewDefinition
+from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.service.views import FunctionColumn, ViewDefinition
 
 STEPS = 10
 WINDOW = SourceQuery(("t",), {"x": "x", "twice": "x * 2"}, "x % 3 <> 0", limit=5, offset=2)

@@ -19,7 +19,7 @@ from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.derived import RefreshPolicy, SourceQuery, ViewKind
 from tidemill.jobs.model.jobs import RefreshRequest
-from tidemill.jobs.operations.views import FunctionColumn, ViewDefinition
+from tidemill.jobs.service.views import FunctionColumn, ViewDefinition
 
 TEXT = st.text("ab ", max_size=6)
 GROUP = st.one_of(st.none(), st.integers(0, 3))

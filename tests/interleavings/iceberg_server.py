@@ -165,7 +165,6 @@ class Server:
         iceberg = build_iceberg(self._store, self._files, AllowEverything(), None)
         known = SimpleNamespace(
             iceberg_tables=iceberg.tables,
-            iceberg_commits=iceberg.commits,
             iceberg_views=iceberg.views,
             iceberg_access=iceberg.access,
             iceberg_signing=iceberg.signing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -22,7 +22,7 @@ from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, TableIndex
-from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, Lease, Part, Progress
+from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, JobRevision, Lease, Part, Progress
 from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
 from tidemill.jobs.model.stages import (
     CheckpointRef,
@@ -98,6 +98,9 @@ class JobEvents(Protocol):
     def append(self, job_id: str, kind: str, data: dict[str, object]) -> None: ...
 
     def list_after(self, job_id: str, sequence: int) -> Sequence[JobEvent]: ...
+
+    def revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        """Of those jobs that exist."""
 
 
 class PartLedger(Protocol):

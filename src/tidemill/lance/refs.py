@@ -101,18 +101,38 @@ class RefOperations:
         if self._versions.find_latest(parent.on(name)) is not None:
             raise BranchAlreadyExists(ident, name)
         self._refs.create_branch(parent, name, start.version)
+        self._remove_dangling_reference(parent.on(name))
+
+    def _remove_dangling_reference(self, branch: Table) -> None:
+        """Undoes the second half of a creation if the branch was deleted after the first one."""
+        if self._versions.find_latest(branch) is not None:
+            return
+        main = branch.on(MAIN_BRANCH)
+        with self._locked(main) as tx:
+            is_gone = tx.versions.find_latest(branch.table_id, branch.branch) is None
+            if is_gone and branch.branch in self._refs.list_branches(main):
+                self._refs.delete_branch(main, branch.branch)
 
     def delete_branch(self, caller: Caller, ident: TableIdent, name: str) -> None:
+        """Deletes a branch, even one without a reference, as a crash during its creation leaves it."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         if name == MAIN_BRANCH:
             raise InvalidInput("name", "is the branch main, which cannot be deleted; drop the table instead")
         check_branch_name(name, "name")
         table = self._main(ident)
+        self._versions.get_branch(ident, name)
         with self._locked(table) as tx:
-            if name not in self._refs.list_branches(table):
+            if name in self._refs.list_branches(table):
+                self._refs.delete_branch(table, name)
+                tx.versions.remove_branch(table.table_id, name)
+                return
+            left = tx.versions.list_all(table.table_id, name)
+            if not left:
                 raise BranchNotFound(ident, name)
-            self._refs.delete_branch(table, name)
-            tx.versions.remove_branch(table.table_id, name)
+            tx.versions.forget_results(table.table_id, name, left[0].version)
+            for version in left:
+                tx.versions.mark_deleted(version)
+        self._versions.remove_deleted(left)
 
     def _tags(self, ident: TableIdent) -> Mapping[str, Tag]:
         table = self._main(ident)

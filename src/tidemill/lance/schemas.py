@@ -18,8 +18,8 @@ from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
-from tidemill.jobs.operations.columns import ColumnOperations
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
+from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import backoff, is_conflict, translated
 from tidemill.lance.field_paths import parse_path, resolve_path

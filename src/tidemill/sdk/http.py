@@ -1,8 +1,10 @@
-"""Requests to a Tidemill server, and its refusals as exceptions."""
+"""Requests to a Tidemill server, its refusals as exceptions, and its streams of events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
@@ -10,13 +12,13 @@ import pyarrow as pa
 
 from tidemill.sdk.data import stream_bytes
 from tidemill.sdk.errors import ServerUnreachable, request_error
-from tidemill.sdk.events import ServerEvent, read_events
 from tidemill.sdk.names import url_id
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 EVENT_STREAM: Final = "text/event-stream"
 TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
 Params = Mapping[str, str | int | float | None]
+DEFAULT_KIND: Final = "message"
 
 
 class ServerClient:
@@ -134,3 +136,29 @@ def _present(params: Params | None) -> dict[str, str | int | float]:
 
 def _is_loopback(url: str) -> bool:
     return httpx.URL(url).host in {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event of a stream: its kind and the JSON it carries."""
+
+    kind: str
+    data: Any
+
+
+def read_events(lines: Iterable[str]) -> Iterator[ServerEvent]:
+    """The events in the lines of a `text/event-stream`; an event that is cut off is left out."""
+    kind, data = DEFAULT_KIND, list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield ServerEvent(kind, json.loads("\n".join(data)))
+            kind, data = DEFAULT_KIND, []
+            continue
+        # A line that starts with a colon is a comment, sent to keep the connection open.
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)

@@ -20,23 +20,22 @@ from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
 from tidemill.iceberg.operations.names import EntryLocations
 from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.jobs.model.clusters import Clusters
-from tidemill.jobs.operations.assess import Assessor
-from tidemill.jobs.operations.assess_views import ViewAssessor
-from tidemill.jobs.operations.columns import ColumnOperations
-from tidemill.jobs.operations.environments import EnvironmentOperations
-from tidemill.jobs.operations.explain import Explainer
-from tidemill.jobs.operations.indexing import IndexOperations
-from tidemill.jobs.operations.lineage import Lineage
-from tidemill.jobs.operations.provenance import ColumnProvenance
-from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.view_status import ViewStatusOperations
-from tidemill.jobs.operations.views import ViewOperations
+from tidemill.jobs.planning.assess import Assessor
+from tidemill.jobs.service.columns import ColumnOperations
+from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.explain import Explainer
+from tidemill.jobs.service.indexes import IndexOperations
+from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.views import ViewOperations
+from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.indexes import LanceTableIndexes
@@ -180,7 +179,6 @@ def build_operations(
         view_status=ViewStatusOperations(store, authorizer, versions, adapters.view_assessor),
         environments=environments,
         iceberg_tables=iceberg.tables,
-        iceberg_commits=iceberg.commits,
         iceberg_views=iceberg.views,
         iceberg_access=iceberg.access,
         iceberg_signing=iceberg.signing,
@@ -203,7 +201,6 @@ def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> CatalogFileI
 @dataclass(frozen=True, slots=True)
 class IcebergOperations:
     tables: IcebergTableOperations
-    commits: IcebergCommitOperations
     views: IcebergViewOperations
     access: IcebergAccess
     signing: RequestSigning
@@ -230,7 +227,6 @@ def build_iceberg(
     )
     return IcebergOperations(
         tables=tables,
-        commits=IcebergCommitOperations(store, authorizer, locations, committer),
         views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
         access=IcebergAccess(store, authorizer, files, locations),
         signing=RequestSigning(authorizer, tables, signer),

@@ -12,9 +12,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
-from tidemill.jobs.operations.auto_backfill import AutoBackfillPolicy
-from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
-from tidemill.jobs.operations.work import LeasePolicy
+from tidemill.jobs.worker.auto_backfill import AutoBackfillPolicy
+from tidemill.jobs.worker.auto_refresh import AutoRefreshPolicy
+from tidemill.jobs.worker.work import LeasePolicy
 from tidemill.server.client_settings import ClientSettings, check_clients
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY

@@ -38,15 +38,15 @@ from tidemill.jobs.model.jobs import (
     RefreshRequest,
     VerifyRequest,
 )
-from tidemill.jobs.operations.auto_backfill import AutoBackfill
-from tidemill.jobs.operations.auto_refresh import AutoRefresh
-from tidemill.jobs.operations.backfill import BackfillRunner
-from tidemill.jobs.operations.evaluate_views import ViewEvaluator
-from tidemill.jobs.operations.indexing import IndexRunner
-from tidemill.jobs.operations.preview import PreviewRunner
-from tidemill.jobs.operations.refresh import RefreshRunner
-from tidemill.jobs.operations.verify import VerifyRunner
-from tidemill.jobs.operations.work import JobWorker
+from tidemill.jobs.worker.auto_backfill import AutoBackfill
+from tidemill.jobs.worker.auto_refresh import AutoRefresh
+from tidemill.jobs.worker.backfill import BackfillRunner
+from tidemill.jobs.worker.evaluate_views import ViewEvaluator
+from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.preview import PreviewRunner
+from tidemill.jobs.worker.refresh import RefreshRunner
+from tidemill.jobs.worker.verify import VerifyRunner
+from tidemill.jobs.worker.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
@@ -209,13 +209,17 @@ def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event
 def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Event) -> list[MaintenanceTask]:
     jobs, checkpoints = build_jobs(adapters, wakeup.set), _checkpoints(adapters, settings)
     columns = AutoBackfill(
-        adapters.store, adapters.assessor, jobs, BACKFILL_CALLER, settings.auto_backfill_policy()
+        adapters.store,
+        adapters.assessor,
+        jobs.submit_backfill,
+        BACKFILL_CALLER,
+        settings.auto_backfill_policy(),
     )
     views = AutoRefresh(
         adapters.store,
         adapters.versions,
         adapters.view_assessor,
-        jobs,
+        jobs.submit_refresh,
         REFRESH_CALLER,
         settings.auto_refresh_policy(),
     )

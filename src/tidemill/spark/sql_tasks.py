@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.derived import KEY, quoted
 from tidemill.jobs.model.stages import SqlInput, ViewTarget
-from tidemill.jobs.planner.sql_types import is_list, read_type, spark_type
+from tidemill.jobs.views.sql.types import is_list, read_type, spark_type
 from tidemill.lance.column_files import get_fragment
 from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter

@@ -19,7 +19,7 @@ from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.stages import CallPolicy, OutputCap, WriteViewRows, WrittenRows
-from tidemill.jobs.planner.output_limit import rows_fitting
+from tidemill.jobs.planning.output_limit import rows_fitting
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import RowIds, input_columns
 from tidemill.spark.task_reports import TaskReport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +24,7 @@ from tidemill.jobs.model.jobs import (
     JobFilter,
     JobKind,
     JobRequest,
+    JobRevision,
     PreviewRequest,
     Progress,
     RefreshRequest,
@@ -237,6 +238,13 @@ class SqlJobEvents:
             JobEvent(row.job_id, row.sequence, row.at, row.kind, row.data)
             for row in self._connection.execute(query)
         ]
+
+    def revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        query = select(jobs.c.job_id, jobs.c.state, jobs.c.event_count, jobs.c.updated_at)
+        found = self._connection.execute(query.where(jobs.c.job_id.in_(job_ids)))
+        return {
+            row.job_id: JobRevision(JobState(row.state), row.event_count, row.updated_at) for row in found
+        }
 
 
 class SqlWorkerRegistry:

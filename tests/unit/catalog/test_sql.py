@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.catalog.model.sql import MAX_NESTING, bounded_nesting
 from tidemill.errors import InvalidInput
-from tidemill.jobs.planner.sql import is_plain_scan, plan_sql, sql_sources
+from tidemill.jobs.views.sql.plan import is_plain_scan, plan_sql, sql_sources
 
 SOURCES = [(("t",), pa.schema([("a", pa.int64()), ("s", pa.string())]))]
 # More than a request has on its way to the planner.

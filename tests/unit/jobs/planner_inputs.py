@@ -15,8 +15,8 @@ from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.jobs.model.sql import SqlPlan, SqlSource
-from tidemill.jobs.planner.backfill import ColumnProgress
-from tidemill.jobs.planner.refresh import SourceProgress, ViewProgress
+from tidemill.jobs.planning.backfill import ColumnProgress
+from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress
 
 # Few rows, of which every set has about half: so any two sets have some in common, and some not.
 ROWS = 12

@@ -22,9 +22,9 @@ from tidemill.jobs.model.job_ids import new_job_id
 from tidemill.jobs.model.jobs import Job, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
-from tidemill.jobs.operations.auto_refresh import AutoRefresh, AutoRefreshPolicy
-from tidemill.jobs.operations.submissions import JobOperations
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+from tidemill.jobs.worker.auto_refresh import AutoRefresh, AutoRefreshPolicy
 
 AUTO = Caller("auto-refresh")
 
@@ -102,7 +102,8 @@ class Worker:
 
     def another(self) -> AutoRefresh:
         versions = self.catalog.versions
-        return AutoRefresh(self.catalog.store, versions, self.assessor, self.jobs, AUTO, self.policy)
+        submit = self.jobs.submit_refresh
+        return AutoRefresh(self.catalog.store, versions, self.assessor, submit, AUTO, self.policy)
 
     def look(self) -> list[str]:
         return [job.table.name for job in self.auto.look()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.planner.determinism import check_deterministic
+from tidemill.jobs.views.sql.determinism import check_deterministic
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.derived import ComputedColumn, SourceQuery, ViewColumn, ViewKind
 from tidemill.jobs.model.lineage import LineageEntry, ObjectKind, ObjectLineage
-from tidemill.jobs.operations.lineage import Lineage
+from tidemill.jobs.service.lineage import Lineage
 
 
 @pytest.fixture

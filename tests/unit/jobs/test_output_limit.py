@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.plans import KeyedRows
-from tidemill.jobs.planner.output_limit import output_cap, rows_fitting, rows_in_reach, trimmed
+from tidemill.jobs.planning.output_limit import output_cap, rows_fitting, rows_in_reach, trimmed
 
 COUNTS = st.lists(st.integers(0, 3), min_size=1, max_size=10)
 

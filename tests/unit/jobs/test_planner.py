@@ -14,8 +14,8 @@ from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
 from tidemill.jobs.model.derived import RefreshPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
-from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.planner.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
+from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
 
 SETS = st.sets(st.integers(0, 40))
 

@@ -24,9 +24,9 @@ from tidemill.jobs.model.plans import (
     RowLocations,
     TableSnapshot,
 )
-from tidemill.jobs.planner import refresh
-from tidemill.jobs.planner.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.planner.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
+from tidemill.jobs.planning import refresh
+from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, covered_after, plan_refresh
 
 POLICIES = st.sampled_from([RefreshPolicy.AUTO, RefreshPolicy.AUTO, *RefreshPolicy])
 # So few rows are drawn that a view would never be made anew because many changed.

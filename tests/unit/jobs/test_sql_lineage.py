@@ -11,8 +11,8 @@ import pytest
 from tests.contract.samples import a_view
 from tidemill.jobs.model.derived import MaterializedView, ViewSource
 from tidemill.jobs.model.sql import SqlPlan, SqlSource
-from tidemill.jobs.planner.sql import plan_sql
-from tidemill.jobs.planner.sql_lineage import statement_links
+from tidemill.jobs.views.sql.lineage import statement_links
+from tidemill.jobs.views.sql.plan import plan_sql
 
 PAGES: Final = pa.schema(
     [

@@ -8,8 +8,8 @@ import pytest
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import KEY
 from tidemill.jobs.model.sql import SqlPlan
-from tidemill.jobs.planner.sql import plan_sql, sql_sources
-from tidemill.jobs.planner.sql_types import spark_type
+from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
+from tidemill.jobs.views.sql.types import spark_type
 
 VECTOR = pa.list_(pa.float32(), 4)
 DOCS = pa.schema(

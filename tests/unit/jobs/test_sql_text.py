@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.planner.sql import is_plain_scan, sql_sources
+from tidemill.jobs.views.sql.plan import is_plain_scan, sql_sources
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.jobs import BackfillRequest
 from tidemill.jobs.model.plans import FragmentWork
-from tidemill.jobs.planner.tasks import commit_group, cut, share_out, view_tasks
+from tidemill.jobs.planning.tasks import commit_group, cut, share_out, view_tasks
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 8))

@@ -21,8 +21,8 @@ from tidemill.jobs.model.jobs import JobKind, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.view_status import SourceStatus, ViewStatus
-from tidemill.jobs.operations.assess_views import DeclaredView, ViewAssessor
-from tidemill.jobs.operations.view_status import ViewStatusOperations
+from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
 
 CHANGE = SourceChange(("docs",), 2, 5, 3, 2, 1)
 BEHIND = RefreshPlan(RefreshMode.INCREMENTAL, "rows changed", (CHANGE,), 5)

@@ -301,7 +301,6 @@ class Stand:
             view_status=self.view_status,
             environments=self.environments,
             iceberg_tables=UNASKED,
-            iceberg_commits=UNASKED,
             iceberg_views=UNASKED,
             iceberg_access=UNASKED,
             iceberg_signing=UNASKED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from tidemill.jobs.model.jobs import (
     Job,
     JobEvent,
     JobKind,
+    JobRevision,
     PreviewRequest,
     RefreshRequest,
     RowSelection,
@@ -40,15 +41,16 @@ from tidemill.jobs.model.plans import (
 from tidemill.jobs.model.provenance import ColumnStatus, FunctionRows
 from tidemill.jobs.model.state import JobState
 from tidemill.jobs.model.view_status import ViewStatus
-from tidemill.jobs.operations.columns import ColumnDeclaration, ColumnOperations
-from tidemill.jobs.operations.environments import EnvironmentOperations
-from tidemill.jobs.operations.explain import Explainer
-from tidemill.jobs.operations.lineage import Lineage
-from tidemill.jobs.operations.provenance import ColumnProvenance
-from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.view_definitions import ViewDefinition
-from tidemill.jobs.operations.view_status import ViewStatusOperations
-from tidemill.jobs.operations.views import CreatedView, ViewOperations
+from tidemill.jobs.service.columns import ColumnDeclaration, ColumnOperations
+from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.explain import Explainer
+from tidemill.jobs.service.job_changes import JobChanges
+from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.view_definitions import ViewDefinition
+from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.views import CreatedView, ViewOperations
 from tidemill.protocols.http.operations import HealthReport
 
 SOME_ID = UUID(int=7)
@@ -90,6 +92,8 @@ class Jobs(JobOperations):
         self.keys: list[str | None] = []
         self.fault: Exception | None = None
         self.looks = 0
+        self.puts = 0
+        self.changes = JobChanges(self.revisions)
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -117,7 +121,14 @@ class Jobs(JobOperations):
 
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
+        self.puts += 1
         return job
+
+    def revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        if self.fault is not None:
+            raise self.fault
+        jobs = [job for job in list(self.jobs.values()) if job.job_id in job_ids]
+        return {job.job_id: JobRevision(job.state, self.puts, SOME_TIME) for job in jobs}
 
     def get(self, caller: Caller, job_id: str) -> Job:
         self.looks += 1

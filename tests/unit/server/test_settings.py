@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.operations.auto_refresh import AutoRefreshPolicy
+from tidemill.jobs.worker.auto_refresh import AutoRefreshPolicy
 from tidemill.server.settings import load_settings
 
 

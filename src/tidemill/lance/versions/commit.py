@@ -37,6 +37,7 @@ from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
 from tidemill.lance.model.tables import check_branch_name
+from tidemill.lance.versions.manifest_format import read_manifest
 from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 
@@ -104,9 +105,10 @@ class VersionOperations:
                 version = self._reserve(table, entry, staged, on_commit)
                 settled = self.publish(table, version, entry, staged)
             except StagedManifestMissing:
-                # It may have been removed with its table.
+                # It may have been removed with its table or branch.
                 self._check_exists(table)
                 if staged is not None:
+                    self._check_branch_exists(table)
                     raise
             else:
                 if settled is not None:
@@ -160,6 +162,8 @@ class VersionOperations:
         _check_follows(tx, table, latest, entry.version)
         if staged is None:
             raise StagedManifestMissing(entry)
+        if latest is None and table.branch != MAIN_BRANCH:
+            _check_starts_branch(table, staged)
         version = TableVersion(
             table_id=table.table_id,
             branch=table.branch,
@@ -235,6 +239,7 @@ class VersionOperations:
         latest = self.find_latest(table)
         if latest is None:
             self._check_exists(table)
+            self._check_branch_exists(table)
             return []
         if order is Order.DESCENDING and page == Page(limit=1):
             return [latest]
@@ -249,6 +254,7 @@ class VersionOperations:
         found = self._page(table, order, page)
         if not found:
             self._check_exists(table)
+            self._check_branch_exists(table)
         return found
 
     def _page(self, table: Table, order: Order, page: Page) -> Sequence[TableVersion]:
@@ -307,6 +313,7 @@ class VersionOperations:
         latest = self.find_latest(table)
         if latest is None:
             self._check_exists(table)
+            self._check_branch_exists(table)
             raise TableHasNoData(table.ident)
         return latest
 
@@ -315,6 +322,11 @@ class VersionOperations:
         with self._store.reading() as tx:
             if tx.tables.find_by_id(table.table_id) is None:
                 raise TableNotFound(table.ident)
+
+    def _check_branch_exists(self, table: Table) -> None:
+        """Raises BranchNotFound if a branch without versions has been deleted since it was looked up."""
+        if not self._manifests.has_branch(table):
+            raise BranchNotFound(table.ident, table.branch)
 
     def get_table(self, ident: TableIdent, branch: str) -> Table:
         """The table on a branch, which need not exist yet."""
@@ -368,6 +380,12 @@ def _check_follows(tx: JobTransaction, table: Table, latest: TableVersion | None
     if version < expected:
         raise TableVersionAlreadyExists(table.ident, version)
     raise InvalidInput("version", f"is {version}, but the next version of {table.ident} is {expected}")
+
+
+def _check_starts_branch(table: Table, staged: StagedManifest) -> None:
+    """Rejects a late commit on a branch that was deleted; it would bring the branch back without its past."""
+    if not read_manifest(staged.content).is_start_of_branch:
+        raise BranchNotFound(table.ident, table.branch)
 
 
 def _parse_page_token(token: str) -> int:

@@ -113,6 +113,17 @@ class Manifest:
     next_row_id: int
     timestamp_millis: int
     has_overlays: bool
+    transaction_file: str
+
+    @property
+    def is_start_of_branch(self) -> bool:
+        """Whether this is the first version of a branch: a copy, with the number of what was copied.
+
+        A transaction's file is called `<version that was read>-<uuid>.txn`. Every other transaction reads an
+        earlier version than the one it makes. A manifest may do without the file; then this cannot be told.
+        """
+        read_version = self.transaction_file.partition("-")[0]
+        return not self.transaction_file or read_version == str(self.version)
 
     @property
     def has_stable_row_ids(self) -> bool:
@@ -200,6 +211,7 @@ class _ManifestReader:
         self._branch: str | None = None
         self._timestamp_millis = 0
         self._has_overlays = False
+        self._transaction_file = ""
 
     def read(self, message: bytes) -> Manifest:
         for number, value in self._fields(message):
@@ -218,6 +230,7 @@ class _ManifestReader:
             next_row_id=self._numbers.get(ManifestField.NEXT_ROW_ID, 0),
             timestamp_millis=self._timestamp_millis,
             has_overlays=self._has_overlays,
+            transaction_file=self._transaction_file,
         )
 
     def _read_field(self, number: int, value: WireValue) -> None:
@@ -235,8 +248,9 @@ class _ManifestReader:
             case ManifestField.TIMESTAMP:
                 self._read_timestamp(_bytes(value))
             case ManifestField.TRANSACTION_FILE:
-                if len(_bytes(value)):
-                    self._other_paths.append(_path(value))
+                self._transaction_file = _path(value) if len(_bytes(value)) else ""
+                if self._transaction_file:
+                    self._other_paths.append(self._transaction_file)
             case ManifestField.BASE_PATHS:
                 self._base_paths.append(self._path_in(_bytes(value), BASE_PATH))
             case ManifestField.BRANCH:

@@ -11,19 +11,18 @@ from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.secrets import SecretOperations
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
-from tidemill.jobs.operations.columns import ColumnOperations
-from tidemill.jobs.operations.environments import EnvironmentOperations
-from tidemill.jobs.operations.explain import Explainer
-from tidemill.jobs.operations.indexing import IndexOperations
-from tidemill.jobs.operations.lineage import Lineage
-from tidemill.jobs.operations.provenance import ColumnProvenance
-from tidemill.jobs.operations.submissions import JobOperations
-from tidemill.jobs.operations.view_status import ViewStatusOperations
-from tidemill.jobs.operations.views import ViewOperations
+from tidemill.jobs.service.columns import ColumnOperations
+from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.explain import Explainer
+from tidemill.jobs.service.indexes import IndexOperations
+from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.provenance import ColumnProvenance
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.view_status import ViewStatusOperations
+from tidemill.jobs.service.views import ViewOperations
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
@@ -104,7 +103,6 @@ class Operations:
     view_status: ViewStatusOperations
     environments: EnvironmentOperations
     iceberg_tables: IcebergTableOperations
-    iceberg_commits: IcebergCommitOperations
     iceberg_views: IcebergViewOperations
     iceberg_access: IcebergAccess
     iceberg_signing: RequestSigning

@@ -14,7 +14,7 @@ from tidemill.catalog.model.functions import (
 )
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import ColumnOutput
-from tidemill.jobs.operations.columns import ColumnDeclaration, SqlExpression
+from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_json import is_same_type
 from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, geneva_column

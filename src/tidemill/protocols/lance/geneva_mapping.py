@@ -19,7 +19,7 @@ from tidemill.catalog.model.functions import (
 )
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import ColumnOutput
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_types import parse_type
 

@@ -19,7 +19,7 @@ from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID, SourceQuery, ViewKind
 from tidemill.jobs.model.derived import quoted as quoted_name
-from tidemill.jobs.operations.view_definitions import FunctionColumn, ViewDefinition
+from tidemill.jobs.service.view_definitions import FunctionColumn, ViewDefinition
 from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, check_pickle, geneva_envelope
 from tidemill.protocols.lance.view_options import EnvironmentReader, function_spec, view_kind, with_options

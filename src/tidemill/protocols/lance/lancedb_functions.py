@@ -22,7 +22,7 @@ from tidemill.catalog.model.functions import (
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, namespace_path
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import ColumnOutput
-from tidemill.jobs.operations.columns import ColumnDeclaration
+from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
 from tidemill.protocols.lance.arrow_types import PLAIN_TYPES, parse_type

@@ -23,7 +23,7 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import MaterializedView, SourceQuery, quoted
-from tidemill.jobs.planner.sql import is_plain_scan
+from tidemill.jobs.views.sql.plan import is_plain_scan
 
 COMMENT: Final = r"--[^\n]*+|(?>/\*.*?\*/)"
 STATEMENT: Final = re.compile(rf"(?:\s++|{COMMENT})*+(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)

@@ -12,8 +12,8 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.derived import SourceQuery, ViewKind
-from tidemill.jobs.operations.view_definitions import FunctionColumn, ViewDefinition
-from tidemill.jobs.operations.views import DescribedView
+from tidemill.jobs.service.view_definitions import FunctionColumn, ViewDefinition
+from tidemill.jobs.service.views import DescribedView
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.lance.geneva_views import geneva_view, is_geneva_query

@@ -11,7 +11,7 @@ from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import RefreshPolicy, ViewKind
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.operations.view_definitions import ViewDefinition
+from tidemill.jobs.service.view_definitions import ViewDefinition
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 

@@ -26,8 +26,8 @@ from tidemill.jobs.model.derived import ColumnOutput, RefreshPolicy, SourceQuery
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Failure, RefreshRequest
 from tidemill.jobs.model.state import JobState
-from tidemill.jobs.operations.columns import ColumnDeclaration
-from tidemill.jobs.operations.view_definitions import FunctionColumn
+from tidemill.jobs.service.columns import ColumnDeclaration
+from tidemill.jobs.service.view_definitions import FunctionColumn
 
 PAGES = table_ident(("docs", "pages"))
 

@@ -31,11 +31,6 @@ def stand() -> Stand:
     return made
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.02)
-
-
 def events(text: str) -> Iterator[tuple[str, str | None, Any]]:
     """The kind, id and data of each."""
     for block in filter(None, text.split("\n\n")):
@@ -48,12 +43,15 @@ def states(text: str) -> list[str]:
     return [data["state"] for kind, _, data in events(text) if kind == "job"]
 
 
-def later(stand: Stand, *steps: Callable[[], object], looks: int = 2) -> threading.Thread:
-    """Takes each step after so many looks of the stream: when the second begins, the first has ended."""
+def later(stand: Stand, *steps: Callable[[], object], looks: int = 4) -> threading.Thread:
+    """Takes the first step after so many looks of the stream, the others when it has seen the one before.
+
+    A snapshot takes two looks, and a quiet stream takes two snapshots at first.
+    """
 
     def take() -> None:
         for step in steps:
-            await_looks(stand, looks)
+            await_looks(stand, looks if step is steps[0] else 2)
             step()
 
     thread = threading.Thread(target=take)

@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.jobs.operations.environments import environment_of
+from tidemill.jobs.service.environments import environment_of
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response

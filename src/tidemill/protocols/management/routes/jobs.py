@@ -20,7 +20,6 @@ from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.mapping import event_json, job_json, listed_job_json, page_limit
 
 MAX_WAIT_SECONDS: Final = 30.0
-POLL_SECONDS: Final = 0.02
 
 
 def list_jobs(call: Call) -> Response:
@@ -42,8 +41,8 @@ def list_jobs(call: Call) -> Response:
 def get_job(call: Call) -> Response:
     deadline = time.monotonic() + _wait_seconds(call)
     job = _find(call)
-    while not job.state.is_final and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
+    while not job.state.is_final and (left := deadline - time.monotonic()) > 0:
+        call.operations.jobs.changes.wait_for_end(job.job_id, left)
         job = _find(call)
     return json_response(job_json(job))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,12 +15,11 @@ import orjson
 from starlette.responses import Response, StreamingResponse
 
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
-from tidemill.jobs.model.jobs import Job, JobEvent
+from tidemill.jobs.model.jobs import Job, JobEvent, JobRevision
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.mapping import event_json, job_json
 
-POLL_SECONDS: Final = 0.25
 KEEP_ALIVE_SECONDS: Final = 10.0
 KEEP_ALIVE: Final = b": still here\n\n"
 EVENT_STREAM: Final = "text/event-stream"
@@ -49,25 +50,42 @@ def watch_job(call: Call) -> Response:
 async def _events(call: Call, snapshot: _Snapshot) -> AsyncIterator[bytes]:
     """Holds no thread between two snapshots, so that many clients can watch."""
     sequence, last_sent, last_sent_at = _last_event_id(call), None, time.monotonic()
-    while True:
-        changes = _changes(snapshot, last_sent)
-        if changes:
-            yield changes
-            last_sent_at = time.monotonic()
-        if snapshot.job.state.is_final:
-            return
-        last_sent, sequence = snapshot.visible_state, _sequence(snapshot, sequence)
-        await anyio.sleep(POLL_SECONDS)
-        if time.monotonic() - last_sent_at >= KEEP_ALIVE_SECONDS:
-            yield KEEP_ALIVE
-            last_sent_at = time.monotonic()
-        try:
-            snapshot = await anyio.to_thread.run_sync(_read_snapshot, call, sequence)
-        except Unavailable:
-            snapshot = replace(snapshot, new_events=())
-        except TidemillError as error:
-            yield _event("error", {"code": error.code.value, "message": str(error)})
-            return
+    with _notified(call) as changed:
+        while True:
+            changes = _changes(snapshot, last_sent)
+            if changes:
+                yield changes
+                last_sent_at = time.monotonic()
+            if snapshot.job.state.is_final:
+                return
+            last_sent, sequence = snapshot.visible_state, _sequence(snapshot, sequence)
+            with anyio.move_on_after(KEEP_ALIVE_SECONDS):
+                await changed.wait()
+            changed.clear()
+            if time.monotonic() - last_sent_at >= KEEP_ALIVE_SECONDS:
+                yield KEEP_ALIVE
+                last_sent_at = time.monotonic()
+            try:
+                snapshot = await anyio.to_thread.run_sync(_read_snapshot, call, sequence)
+            except Unavailable:
+                snapshot = replace(snapshot, new_events=())
+            except TidemillError as error:
+                yield _event("error", {"code": error.code.value, "message": str(error)})
+                return
+
+
+@contextmanager
+def _notified(call: Call) -> Iterator[asyncio.Event]:
+    """An event that is set whenever the job has changed."""
+    changed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def wake(_: JobRevision | None) -> None:
+        # The loop is closed if the server is shutting down.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(changed.set)
+
+    with call.operations.jobs.changes.notifying(call.parameters["job_id"], wake):
+        yield changed
 
 
 def _read_snapshot(call: Call, after: int) -> _Snapshot:

@@ -1,1 +1,0 @@
-"""Decides and touches nothing: every function here maps what is known to what should be done."""

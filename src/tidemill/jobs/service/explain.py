@@ -1,0 +1,122 @@
+"""What a job would do and why, before anything is done."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.catalog.ports import Authorizer
+from tidemill.jobs.model.clusters import Clusters
+from tidemill.jobs.model.derived import RefreshPolicy
+from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
+from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
+from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.ports import JobStore, TableVersions
+from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.refresh_requests import check_refresh
+from tidemill.jobs.stage_errors import RefreshWouldBeFull
+from tidemill.jobs.views.assess import DeclaredView, ViewAssessor
+
+# So many earlier jobs of the column are asked how fast they were.
+PAST_JOBS: Final = 5
+
+
+class Explainer:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: TableVersions,
+        assessor: Assessor,
+        views: ViewAssessor,
+        clusters: Clusters,
+        environments: EnvironmentOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._assessor = assessor
+        self._views = views
+        self._clusters = clusters
+        self._environments = environments
+
+    def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._versions.get_branch(ident, request.branch or MAIN_BRANCH)
+        declared = self._assessor.get_column(table, request.column)
+        self._environments.resolve(caller, request.manifest)
+        progress = self._assessor.column_progress(declared, request)
+        plan = plan_backfill(progress, request, self._clusters.slots(request.cluster))
+        conflicts = (*self._rivals(declared), *_costs(progress))
+        return BackfillExplanation(plan, self._expected_seconds(declared, plan), conflicts)
+
+    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshExplanation:
+        self._authorizer.require(caller, Permission.READ, ident)
+        self._clusters.check(request.cluster)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+        declared = self._views.get_view(table)
+        check_refresh(declared, request, self._versions)
+        self._environments.resolve(caller, request.manifest)
+        plan = self._views.plan(declared, request)
+        conflicts = [*self._view_rivals(declared), *_refusals(declared, request, plan)]
+        seconds = 0.0 if plan.is_empty else self._pace(declared.view.view_id, plan.rows)
+        return RefreshExplanation(plan, seconds, tuple(conflicts))
+
+    def _view_rivals(self, declared: DeclaredView) -> list[str]:
+        with self._store.transaction() as tx:
+            active = tx.jobs.list_active(declared.table.table_id)
+        return [
+            f"job {job.job_id} is refreshing this view; another one is refused until it has ended"
+            for job in active
+            if job.subject_id == declared.view.view_id
+        ]
+
+    def _rivals(self, declared: DeclaredColumn) -> list[str]:
+        """Jobs that stand in the way, or make this one look again."""
+        with self._store.transaction() as tx:
+            active = tx.jobs.list_active(declared.table.table_id)
+        return [_rivalry(job, declared) for job in active if job.kind is not JobKind.PREVIEW]
+
+    def _expected_seconds(self, declared: DeclaredColumn, plan: BackfillPlan) -> float | None:
+        return 0.0 if plan.is_empty else self._pace(declared.subject_id, plan.rows)
+
+    def _pace(self, subject_id: UUID, rows: int) -> float | None:
+        """How long so many rows take if each takes as long as in earlier jobs."""
+        with self._store.transaction() as tx:
+            past = tx.jobs.list_recent(None, PAST_JOBS, JobFilter(subject_id=subject_id, state=JobState.DONE))
+        done = sum(job.progress.computed for job in past)
+        seconds = sum(_seconds(job) for job in past if job.progress.computed)
+        return rows * seconds / done if done else None
+
+
+def _refusals(declared: DeclaredView, request: RefreshRequest, plan: RefreshPlan) -> list[str]:
+    """The first filling of a view is never refused."""
+    is_first = any(change.from_version is None for change in plan.changes)
+    if declared.policy(request) is not RefreshPolicy.INCREMENTAL or not plan.is_full or is_first:
+        return []
+    return [str(RefreshWouldBeFull(declared.table.ident, plan.reason))]
+
+
+def _rivalry(job: Job, declared: DeclaredColumn) -> str:
+    if job.subject_id == declared.subject_id:
+        return f"job {job.job_id} is filling this column; another one is refused until it has ended"
+    what = f"column '{job.column}'" if job.column else "the table"
+    return f"{job.kind} job {job.job_id} works on {what} of the same table; its commits and ours go together"
+
+
+def _costs(progress: ColumnProgress) -> list[str]:
+    if progress.snapshot.has_stable_row_ids:
+        return []
+    return ["the table has no stable row ids: rows that an update or a compaction moved are computed again"]
+
+
+def _seconds(job: Job) -> float:
+    if job.started_at is None or job.finished_at is None:
+        return 0.0
+    return (job.finished_at - job.started_at).total_seconds()

@@ -1,0 +1,210 @@
+"""What tables, views and columns are made from and what depends on them, as far as the caller may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from uuid import UUID
+
+from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.functions import FunctionEncoding
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind
+from tidemill.catalog.ports import Authorizer
+from tidemill.errors import InvalidInput, PermissionDenied
+from tidemill.jobs.model.coverage import top_level
+from tidemill.jobs.model.derived import MaterializedView, SourceQuery
+from tidemill.jobs.model.lineage import (
+    LineageEntry,
+    Link,
+    Node,
+    ObjectKind,
+    ObjectLineage,
+    Step,
+    Through,
+    follow,
+)
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableVersions
+from tidemill.jobs.views.lineage import name_of, object_links, view_links
+from tidemill.jobs.views.sql.lineage import statement_links
+from tidemill.jobs.views.sql.plan import plan_sql
+
+
+class Lineage:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: TableVersions,
+        sources: SourceTables,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._versions = versions
+        self._sources = sources
+
+    def of(self, caller: Caller, ident: TableIdent, column: str | None) -> ObjectLineage:
+        """Of the table or view, or of one of its columns; raises TableColumnNotFound."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._versions.get_branch(ident, MAIN_BRANCH)
+        if column is not None:
+            self._check_column(table, column)
+        start = Node(table.table_id, column)
+        walk = _Walk(self._store, self._sources, lambda other: self._can_read(caller, other))
+        return ObjectLineage(
+            levels=ident.levels,
+            kind=walk.kind_of(start),
+            column=column,
+            upstream=walk.entries(follow(start, walk.upstream, lambda link: link.origin)),
+            downstream=walk.entries(follow(start, walk.downstream, lambda link: link.made)),
+        )
+
+    def _check_column(self, table: Table, column: str) -> None:
+        known = self._sources.snapshot(table, None).schema.names
+        if column not in known:
+            raise TableColumnNotFound(table.ident, column, tuple(known))
+
+    def _can_read(self, caller: Caller, ident: TableIdent) -> bool:
+        try:
+            self._authorizer.require(caller, Permission.READ, ident)
+        except PermissionDenied:
+            return False
+        return True
+
+
+class _Walk:
+    """One caller's way along the links; what was looked up is kept until it is over.
+
+    It never goes on behind something the caller may not read: links tell of definitions.
+    """
+
+    def __init__(
+        self, store: JobStore, sources: SourceTables, can_read: Callable[[TableIdent], bool]
+    ) -> None:
+        self._store = store
+        self._sources = sources
+        self._can_read = can_read
+        self._tables: dict[UUID, Table | None] = {}
+        self._remembered: dict[UUID, tuple[str, ...]] = {}
+        self._links: dict[UUID, list[Link]] = {}
+        self._visible: dict[UUID, bool] = {}
+
+    def upstream(self, node: Node) -> list[Link]:
+        with self._store.reading() as tx:
+            view = tx.derived.find_view(node.table_id)
+            computed = _computed_links(tx, node.table_id)
+        found = [] if view is None else self._links_of(view)
+        if view is not None and node.column is None:
+            return self._shown(object_links(view, found), lambda link: link.origin)
+        # The filter decides about every value of a view.
+        made = {node, Node(node.table_id)}
+        wanted = [link for link in (*computed, *found) if node.column is not None and link.made in made]
+        return self._shown(wanted, lambda link: link.origin)
+
+    def downstream(self, node: Node) -> list[Link]:
+        with self._store.reading() as tx:
+            views = tx.derived.list_views_of(node.table_id)
+            computed = _computed_links(tx, node.table_id)
+        found = [] if node.column is None else computed
+        for view in views:
+            links = self._links_of(view)
+            found += object_links(view, links) if node.column is None else links
+        return self._shown([link for link in found if link.origin == node], lambda link: link.made)
+
+    def kind_of(self, node: Node) -> ObjectKind:
+        table = self._table(node.table_id)
+        if table is None:
+            return ObjectKind.DROPPED
+        return ObjectKind.VIEW if table.kind is TableKind.VIEW else ObjectKind.TABLE
+
+    def entries(self, steps: Sequence[Step]) -> tuple[LineageEntry, ...]:
+        """One for each thing and way it is led to, the nearest."""
+        nearest: dict[object, LineageEntry] = {}
+        for step in steps:
+            link, node = step.link, step.node
+            entry = LineageEntry(
+                self._levels(node.table_id),
+                self.kind_of(node),
+                node.column,
+                link.through,
+                link.function,
+                step.depth,
+            )
+            nearest.setdefault((node, link.through, link.function), entry)
+        return tuple(nearest.values())
+
+    def _shown(self, links: Iterable[Link], end_of: Callable[[Link], Node]) -> list[Link]:
+        return [link for link in links if self._is_visible(end_of(link).table_id)]
+
+    def _is_visible(self, table_id: UUID) -> bool:
+        if table_id not in self._visible:
+            self._visible[table_id] = self._can_read(table_ident(self._levels(table_id)))
+        return self._visible[table_id]
+
+    def _levels(self, table_id: UUID) -> tuple[str, ...]:
+        table = self._table(table_id)
+        return self._remembered[table_id] if table is None else table.ident.levels
+
+    def _table(self, table_id: UUID) -> Table | None:
+        if table_id not in self._tables:
+            with self._store.reading() as tx:
+                self._tables[table_id] = tx.tables.find_by_id(table_id)
+        return self._tables[table_id]
+
+    def _links_of(self, view: MaterializedView) -> list[Link]:
+        if view.view_id not in self._links:
+            self._remembered |= {source.table_id: source.levels for source in view.sources}
+            is_sql = view.statement is not None
+            self._links[view.view_id] = self._sql_links(view) if is_sql else self._query_links(view)
+        return self._links[view.view_id]
+
+    def _query_links(self, view: MaterializedView) -> list[Link]:
+        digests = {column.function_digest for column in view.columns}
+        if view.function_digest is not None:
+            digests.add(view.function_digest)
+        with self._store.reading() as tx:
+            functions = {digest: tx.functions.get(digest) for digest in digests}
+        return view_links(view, functions, lambda expression: self._columns_read(view, expression))
+
+    def _sql_links(self, view: MaterializedView) -> list[Link]:
+        """None when a source was dropped, or has lost what the statement reads: nobody can say any more."""
+        tables = [self._table(source.table_id) for source in view.sources]
+        schemas = [
+            (source.levels, self._sources.snapshot(table, None).schema)
+            for source, table in zip(view.sources, tables, strict=True)
+            if table is not None
+        ]
+        if len(schemas) < len(view.sources):
+            return []
+        try:
+            plan = plan_sql(view.statement or "", schemas, "source_query")
+        except InvalidInput:
+            return []
+        return statement_links(view, plan)
+
+    def _columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
+        source = self._table(view.sources[0].table_id)
+        if source is None:
+            return None
+        query = SourceQuery(source.ident.levels, {}, expression)
+        return self._sources.columns_read(source, query, (), None)
+
+
+def _computed_links(tx: JobTransaction, table_id: UUID) -> list[Link]:
+    """Of the columns of a table that functions fill from others of it."""
+    links: list[Link] = []
+    for column in tx.derived.list_columns(table_id):
+        function = tx.functions.get(column.function_digest)
+        is_expression = function.encoding is FunctionEncoding.SQL
+        through = Through.EXPRESSION if is_expression else Through.FUNCTION
+        links += [
+            Link(
+                Node(table_id, made),
+                Node(table_id, top_level(name)),
+                through,
+                None if is_expression else name_of(function),
+            )
+            for made in column.names
+            for name in column.inputs
+        ]
+    return list(dict.fromkeys(links))

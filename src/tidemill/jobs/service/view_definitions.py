@@ -1,0 +1,312 @@
+"""Definitions of views: what a caller says, and what follows from it for the tables it is made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import InvalidTableSchema, TableColumnNotFound
+from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
+from tidemill.catalog.model.functions import Function, FunctionKind
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table, TableKind
+from tidemill.errors import InvalidInput
+from tidemill.jobs.model.derived import (
+    CHILD_INDEX,
+    IS_SET,
+    KEY,
+    SOURCE_ROW_ID,
+    RefreshPolicy,
+    SourceQuery,
+    ViewColumn,
+    ViewKind,
+    frozen,
+    view_output,
+)
+from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
+from tidemill.jobs.service.columns import bind_inputs
+from tidemill.jobs.views.sql.determinism import check_deterministic
+
+MADE_BY: Final[Mapping[ViewKind, FunctionKind]] = {
+    ViewKind.CHUNKER: FunctionKind.CHUNKER,
+    ViewKind.UDTF: FunctionKind.TABLE,
+}
+# What a view keeps for itself; a view made from it has its own.
+HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
+# Types whose values can be written into a condition, and of which no two are equal by accident.
+KEY_TYPES: Final[Sequence[Callable[[pa.DataType], bool]]] = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+)
+PARTITION_BY: Final = "udtf_spec.partition_by"
+PARTITION_INDEX: Final = "udtf_spec.partition_by_indexed_column"
+
+
+@dataclass(frozen=True)
+class FunctionColumn:
+    """A column of a query view that a function makes, and its place among those of the query.
+
+    `field` is what the caller calls it.
+    """
+
+    name: str
+    index: int
+    function: Function
+    inputs: tuple[str, ...] = ()
+    field: str = "source_query.column_udfs"
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """Everything a caller says about a new view.
+
+    `function` and `inputs` are a chunker's or a table function's; `columns` are made by functions in a query
+    view. `output` are the columns as the caller expects them, None: whatever the definition yields. It may
+    have Geneva's `__is_set`; its metadata and `metadata` become the view's. A `statement` is for Spark SQL,
+    and names its sources itself; without one, and with a query of nothing, the definition is in a form that
+    nobody here can read. `query_field` is what the caller calls the query.
+    """
+
+    kind: ViewKind
+    query: SourceQuery
+    raw_query: str
+    output: pa.Schema | None
+    function: Function | None = None
+    inputs: tuple[str, ...] = ()
+    has_auto_refresh: bool = False
+    is_populated: bool = False
+    columns: tuple[FunctionColumn, ...] = ()
+    partition_by: str | None = None
+    partition_index: str | None = None
+    statement: str | None = None
+    policy: RefreshPolicy = RefreshPolicy.AUTO
+    on_error: ErrorPolicy = FAIL_AT_ONCE
+    environment: Environment = OWN_ENVIRONMENT
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    query_field: str = "source_query"
+
+    @property
+    def is_opaque(self) -> bool:
+        return not self.query.source and self.statement is None
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.partition_by is not None or self.partition_index is not None
+
+    @property
+    def functions(self) -> list[Function]:
+        own = [] if self.function is None else [self.function]
+        return [*own, *(column.function for column in self.columns)]
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """A table that a view is made from, and its columns of now."""
+
+    table: Table
+    schema: pa.Schema
+
+    @property
+    def ident(self) -> TableIdent:
+        return self.table.ident
+
+
+@dataclass(frozen=True)
+class SettledView:
+    """What a definition means, given its sources."""
+
+    query: SourceQuery
+    output: pa.Schema
+    inputs: tuple[str, ...] = ()
+    columns: tuple[ViewColumn, ...] = ()
+
+
+def check_form(definition: ViewDefinition) -> None:
+    """What can be said without looking at any table; raises InvalidInput."""
+    _check_function(definition)
+    if definition.partition_by is not None and definition.partition_index is not None:
+        raise InvalidInput(PARTITION_INDEX, "excludes partition_by; give one of them")
+    if definition.is_partitioned and definition.kind is not ViewKind.UDTF:
+        name = PARTITION_BY if definition.partition_by is not None else PARTITION_INDEX
+        raise InvalidInput(name, f"is for views of kind udtf only, not {definition.kind}")
+    if definition.statement is not None:
+        _check_statement(definition)
+    if definition.is_opaque:
+        _check_opaque(definition)
+    _check_expressions(definition)
+
+
+def settled_query(definition: ViewDefinition, source: ReadSource) -> SourceQuery:
+    """A view without a projection has all columns of now; a chunker's has none but the chunker's."""
+    if definition.kind is ViewKind.CHUNKER:
+        return replace(definition.query, columns=definition.query.columns or {})
+    if source.table.kind is TableKind.VIEW:
+        shown = [field for field in source.schema if field.name not in HIDDEN]
+        return frozen(definition.query, pa.schema(shown))
+    return frozen(definition.query, source.schema)
+
+
+def bound_inputs(definition: ViewDefinition, source: ReadSource) -> tuple[str, ...]:
+    """What the chunker or table function of the view reads."""
+    function, inputs = definition.function, definition.inputs
+    if function is None:
+        return ()
+    if definition.kind is ViewKind.UDTF:
+        _check_partitions(definition, source)
+        known = {*source.schema.names, *(definition.query.columns or {})}
+        for name in inputs:
+            if name not in known and name.split(".")[0].strip("`") not in known:
+                raise TableColumnNotFound(source.ident, name, tuple(source.schema.names))
+        return inputs
+    return bind_inputs(source.ident, source.schema, function, inputs, "udtf_spec.input_columns")
+
+
+def bound_columns(definition: ViewDefinition, source: ReadSource) -> tuple[ViewColumn, ...]:
+    return tuple(
+        ViewColumn(
+            name=column.name,
+            function_digest=column.function.digest,
+            inputs=bind_inputs(source.ident, source.schema, column.function, column.inputs, column.field),
+        )
+        for column in definition.columns
+    )
+
+
+def expected_output(definition: ViewDefinition, projected: pa.Schema) -> pa.Schema:
+    """The columns the definition yields; `__is_set` is there if the caller wants it."""
+    fields = list(projected)
+    for column in sorted(definition.columns, key=lambda column: column.index):
+        fields.insert(column.index, pa.field(column.name, column.function.value_type))
+    expected = view_output(
+        definition.kind, pa.schema(fields), definition.function, has_key=definition.is_partitioned
+    )
+    given = definition.output
+    if definition.kind is ViewKind.QUERY and given is not None and IS_SET in given.names:
+        expected = expected.insert(1, pa.field(IS_SET, pa.bool_()))
+    return expected
+
+
+def checked_output(ident: TableIdent, definition: ViewDefinition, expected: pa.Schema) -> pa.Schema:
+    """The columns as declared, or as expected; a caller need not know of the key."""
+    given = definition.output
+    output = expected if given is None else given
+    if given is not None and KEY in expected.names and KEY not in given.names:
+        output = given.insert(expected.get_field_index(KEY), expected.field(KEY))
+    _check_output(ident, output, expected)
+    if definition.metadata:
+        known = {key.decode(): value.decode() for key, value in (output.metadata or {}).items()}
+        output = output.with_metadata({**known, **definition.metadata})
+    return output
+
+
+def definition_digest(definition: ViewDefinition, settled: SettledView) -> str:
+    """Identifies what the view computes: another definition or another code is another digest."""
+    query = settled.query
+    parts = {
+        "kind": definition.kind.value,
+        "columns": None if query.columns is None else sorted(query.columns.items()),
+        "filter": query.filter,
+        "function": None if definition.function is None else definition.function.digest,
+        "inputs": settled.inputs,
+        "functions": [[column.name, column.function_digest, column.inputs] for column in settled.columns],
+        "window": [query.offset, query.limit],
+        "partition_by": definition.partition_by,
+        "partition_index": definition.partition_index,
+        "statement": definition.statement,
+        "unread": definition.raw_query if definition.is_opaque else None,
+        "output": settled.output.serialize().to_pybytes().hex(),
+    }
+    return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
+
+
+def _check_function(definition: ViewDefinition) -> None:
+    function, kind = definition.function, definition.kind
+    for column in definition.columns:
+        if kind is not ViewKind.QUERY:
+            raise InvalidInput(column.field, "must be left out, except in a view of kind 'query'")
+        if column.function.kind.makes_rows:
+            raise InvalidInput(
+                column.field,
+                f"{column.function.name} is a {column.function.kind} function, "
+                "which does not make one value per row",
+            )
+    if kind is ViewKind.QUERY:
+        if function is not None:
+            raise InvalidInput("udtf_spec", "must be null for a view of kind 'query'")
+        return
+    if function is None:
+        raise InvalidInput("udtf_spec", f"is required for a view of kind '{kind}'")
+    if function.kind is not MADE_BY[kind]:
+        raise InvalidInput(
+            "udtf_spec.udtf", f"{function.name} is a {function.kind} function; a {MADE_BY[kind]} is needed"
+        )
+    if kind is ViewKind.CHUNKER and not definition.inputs and not function.parameters:
+        raise InvalidInput("udtf_spec.input_columns", "is missing; a chunker needs to be told its columns")
+
+
+def _check_statement(definition: ViewDefinition) -> None:
+    if definition.kind is not ViewKind.QUERY:
+        raise InvalidInput(
+            definition.query_field,
+            f"has to read one table without grouping or joining its rows in a view of kind {definition.kind}",
+        )
+    for column in definition.columns:
+        raise InvalidInput(column.field, "must be left out of a view that is given as SQL")
+
+
+def _check_opaque(definition: ViewDefinition) -> None:
+    """It is kept as it is; what would need to be read is refused."""
+    if definition.output is None:
+        raise InvalidInput("output_schema", "is missing; it has to say which columns the view has")
+    unread = f"{definition.query_field} is in a form that is only kept here, and cannot be refreshed"
+    if definition.is_populated:
+        raise InvalidInput("with_no_data", f"must be true: {unread}")
+    if definition.has_auto_refresh:
+        raise InvalidInput("auto_refresh", f"must be false: {unread}")
+
+
+def _check_expressions(definition: ViewDefinition) -> None:
+    query, name = definition.query, definition.query_field
+    if query.filter is not None:
+        check_deterministic(query.filter, f"{name}.filter")
+    for alias, expression in (query.columns or {}).items():
+        check_deterministic(expression, f"{name}.columns.{alias}"[:200])
+
+
+def _check_partitions(definition: ViewDefinition, source: ReadSource) -> None:
+    name = PARTITION_BY if definition.partition_by is not None else PARTITION_INDEX
+    column = definition.partition_by or definition.partition_index
+    if column is None:
+        return
+    if column not in source.schema.names:
+        raise TableColumnNotFound(source.ident, column, tuple(source.schema.names))
+    if definition.query.is_window:
+        raise InvalidInput(name, "cannot be combined with a limit or offset of the query")
+    value_type = source.schema.field(column).type
+    if definition.partition_by is not None and not any(is_one(value_type) for is_one in KEY_TYPES):
+        raise InvalidInput(name, f"'{column}' is {value_type}; it must be integer, text, boolean or date")
+
+
+def _check_output(ident: TableIdent, given: pa.Schema, expected: pa.Schema) -> None:
+    if len(set(expected.names)) != len(expected.names):
+        twice = sorted({name for name in expected.names if expected.names.count(name) > 1})
+        raise InvalidTableSchema(ident, f"the view would have the columns {twice} twice; rename them")
+    if given.names != expected.names:
+        raise InvalidTableSchema(
+            ident, f"output_schema has the columns {given.names}, but the definition yields {expected.names}"
+        )
+    for column, wanted in zip(given, expected, strict=True):
+        if not column.type.equals(wanted.type):
+            raise InvalidTableSchema(
+                ident,
+                f"output_schema says '{column.name}' is {column.type}, "
+                f"but the definition yields {wanted.type}",
+            )

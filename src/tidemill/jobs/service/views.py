@@ -1,0 +1,243 @@
+"""Materialized views: declared over their sources, filled by refreshes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import TableAlreadyExists
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
+from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.catalog.ports import Authorizer, TableFiles
+from tidemill.errors import InvalidInput
+from tidemill.jobs.errors import ViewNotFound
+from tidemill.jobs.model.derived import MaterializedView, SourceQuery, ViewSource, frozen
+from tidemill.jobs.model.jobs import RefreshRequest
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableData
+from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.view_definitions import (
+    FunctionColumn,
+    ReadSource,
+    SettledView,
+    ViewDefinition,
+    bound_columns,
+    bound_inputs,
+    check_form,
+    checked_output,
+    definition_digest,
+    expected_output,
+    settled_query,
+)
+from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
+
+__all__ = ["CreatedView", "DescribedView", "FunctionColumn", "ViewDefinition", "ViewOperations"]
+
+
+@dataclass(frozen=True)
+class CreatedView:
+    version: int
+    job_id: str | None
+
+
+@dataclass(frozen=True)
+class DescribedView:
+    """A view with its table and its sources; None for those that have been dropped."""
+
+    table: Table
+    view: MaterializedView
+    sources: tuple[Table | None, ...]
+
+    @property
+    def source(self) -> Table | None:
+        return self.sources[0] if self.sources else None
+
+
+class ViewOperations:
+    def __init__(
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        files: TableFiles,
+        data: TableData,
+        sources: SourceTables,
+        jobs: JobOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+        self._data = data
+        self._sources = sources
+        self._jobs = jobs
+
+    def create(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> CreatedView:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        if definition.functions:
+            self._authorizer.require(caller, Permission.FUNCTION, ident)
+        if definition.is_populated:
+            self._authorizer.require(caller, Permission.COMPUTE, ident)
+        check_form(definition)
+        sources = self._read(caller, ident, definition)
+        settled = self._settled(ident, definition, sources)
+        view_id = uuid4()
+        table = Table(view_id, ident, self._files.location_of(view_id), TableKind.VIEW)
+        view = _view(view_id, definition, settled, sources)
+
+        def remember(tx: JobTransaction, _: int) -> None:
+            tx.tables.add(table)
+            # Whoever declares the same functions at this moment adds them in the same order.
+            for function in sorted(definition.functions, key=lambda f: (f.name, f.digest)):
+                tx.functions.add(function, caller.principal)
+            tx.derived.add_view(view)
+
+        empty = pa.RecordBatchReader.from_batches(settled.output, [])
+        written = self._data.create(table, empty, remember)
+        if not definition.is_populated:
+            return CreatedView(written.version, None)
+        job = self._jobs.submit_refresh(caller, ident, RefreshRequest(), None)
+        return CreatedView(written.version, job.job_id)
+
+    def describe(self, caller: Caller, ident: TableIdent) -> DescribedView:
+        """Raises ViewNotFound when it is a plain table."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            view = tx.derived.find_view(table.table_id)
+            if view is None:
+                raise ViewNotFound(ident)
+            return _described(tx, table, view)
+
+    def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[DescribedView]:
+        """Those directly in the namespace, sorted by name."""
+        self._authorizer.require(caller, Permission.READ, namespace)
+        with self._store.transaction() as tx:
+            views = {view.view_id: view for view in tx.derived.list_views()}
+            tables = [table for table in tx.tables.list_in(namespace, Page()) if table.table_id in views]
+            return [_described(tx, table, views[table.table_id]) for table in tables]
+
+    def project(self, caller: Caller, query: SourceQuery, field: str) -> pa.Schema:
+        """The columns that a query yields; `field` is what the caller calls it. Raises InvalidInput."""
+        ident = table_ident(query.source, field)
+        self._authorizer.require(caller, Permission.READ, ident)
+        with self._store.transaction() as tx:
+            source = tx.tables.get(ident)
+        return self._sources.project(source, frozen(query, self._data.schema(source, None)), field)
+
+    def _read(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> list[ReadSource]:
+        """The tables the view is made from, after a look whether it may be, and under that name."""
+        idents = _source_idents(definition)
+        for source in idents:
+            self._authorizer.require(caller, Permission.READ, source)
+        with self._store.transaction() as tx:
+            _check_name(tx, ident)
+            if ident in idents:
+                raise _cyclic(definition, f"{ident} would be made from itself")
+            tables = [tx.tables.get(source) for source in idents]
+            _check_cycles(tx, ident, tables, definition)
+        for table in tables:
+            if table.kind is TableKind.QUERY:
+                raise InvalidInput(
+                    definition.query_field,
+                    f"{table.ident} is a view that is run on every read; make this one from what it reads",
+                )
+        return [ReadSource(table, self._data.schema(table, None)) for table in tables]
+
+    def _settled(
+        self, ident: TableIdent, definition: ViewDefinition, sources: Sequence[ReadSource]
+    ) -> SettledView:
+        if definition.is_opaque:
+            assert definition.output is not None
+            return SettledView(definition.query, definition.output, definition.inputs)
+        if definition.statement is not None:
+            known = [(source.ident.levels, source.schema) for source in sources]
+            plan = plan_sql(definition.statement, known, definition.query_field)
+            output = checked_output(ident, definition, plan.output)
+            return SettledView(SourceQuery(sources[0].ident.levels), output)
+        (source,) = sources
+        inputs, columns = bound_inputs(definition, source), bound_columns(definition, source)
+        if definition.partition_index is not None:
+            version = self._sources.snapshot(source.table, None).version
+            self._sources.index_partitions(source.table, version, definition.partition_index)
+        query = settled_query(definition, source)
+        projected = self._sources.project(source.table, query, definition.query_field)
+        output = checked_output(ident, definition, expected_output(definition, projected))
+        return SettledView(query, output, inputs, columns)
+
+
+def _source_idents(definition: ViewDefinition) -> list[TableIdent]:
+    """Each source once, in the order in which they are named."""
+    if definition.is_opaque:
+        return []
+    named: Sequence[tuple[str, ...]] = (definition.query.source,)
+    if definition.statement is not None:
+        named = sql_sources(definition.statement, definition.query_field)
+        if not named:
+            raise InvalidInput(definition.query_field, "reads no table; a view is made from at least one")
+    return [table_ident(levels, definition.query_field) for levels in dict.fromkeys(named)]
+
+
+def _check_name(tx: JobTransaction, ident: TableIdent) -> None:
+    if not ident.namespace.is_root:
+        tx.namespaces.get(ident.namespace)
+    if tx.tables.find(ident) is not None:
+        raise TableAlreadyExists(ident)
+
+
+def _check_cycles(
+    tx: JobTransaction, ident: TableIdent, sources: Sequence[Table], definition: ViewDefinition
+) -> None:
+    """A view keeps the names of sources that were dropped: what it is made from must not be made from it."""
+    waiting, seen = list(sources), {source.table_id for source in sources}
+    while waiting:
+        table = waiting.pop()
+        view = tx.derived.find_view(table.table_id)
+        for source in () if view is None else view.sources:
+            found = tx.tables.find_by_id(source.table_id)
+            if found is None:
+                if source.levels == ident.levels:
+                    raise _cyclic(definition, f"{table.ident} is made from {ident}")
+            elif found.table_id not in seen:
+                seen.add(found.table_id)
+                waiting.append(found)
+
+
+def _cyclic(definition: ViewDefinition, reason: str) -> InvalidInput:
+    return InvalidInput(definition.query_field, f"is a cyclic definition: {reason}")
+
+
+def _described(tx: JobTransaction, table: Table, view: MaterializedView) -> DescribedView:
+    return DescribedView(table, view, tuple(tx.tables.find_by_id(source.table_id) for source in view.sources))
+
+
+def _view(
+    view_id: UUID, definition: ViewDefinition, settled: SettledView, sources: Sequence[ReadSource]
+) -> MaterializedView:
+    return MaterializedView(
+        view_id=view_id,
+        sources=tuple(
+            ViewSource(
+                source.table.table_id,
+                source.ident.levels,
+                () if definition.statement is None else tuple(source.schema.names),
+            )
+            for source in sources
+        ),
+        kind=definition.kind,
+        query=settled.query,
+        raw_query=definition.raw_query,
+        digest=definition_digest(definition, settled),
+        function_digest=None if definition.function is None else definition.function.digest,
+        inputs=settled.inputs,
+        has_auto_refresh=definition.has_auto_refresh,
+        output=settled.output,
+        columns=settled.columns,
+        partition_by=definition.partition_by,
+        partition_index=definition.partition_index,
+        statement=definition.statement,
+        policy=definition.policy,
+        on_error=definition.on_error,
+        environment=definition.environment,
+    )

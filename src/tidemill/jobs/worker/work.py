@@ -1,0 +1,167 @@
+"""A worker's way with jobs: claim one, keep its lease alive, do it, say how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from threading import Event, Thread
+from typing import Any, Protocol
+
+from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
+from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
+from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
+from tidemill.jobs.model.jobs import Failure, Job, JobRequest, Lease
+from tidemill.jobs.model.state import JobState
+from tidemill.jobs.ports import JobStore
+from tidemill.jobs.stage_errors import RowFailed
+from tidemill.jobs.worker.running import RunningJob
+
+
+@dataclass(frozen=True)
+class LeasePolicy:
+    """How long a claim holds without a sign of life, and how often one is given."""
+
+    duration: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta = timedelta(seconds=10)
+    # How often a running job looks whether it should stop.
+    cancel_poll: timedelta = timedelta(seconds=1)
+    # A job that kills every worker it is given to has to end, too.
+    max_attempts: int = 10
+
+
+class JobRunner(Protocol):
+    """Does what requests of one type ask for."""
+
+    def run(self, running: RunningJob, request: Any) -> dict[str, Any]:
+        """Returns what the job's result says."""
+
+
+class JobWorker:
+    def __init__(
+        self,
+        store: JobStore,
+        owner: str,
+        policy: LeasePolicy,
+        runners: Mapping[type[JobRequest], JobRunner],
+        cluster: str = DEFAULT_CLUSTER,
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._policy = policy
+        self._runners = runners
+        self._cluster = cluster
+        self._current: RunningJob | None = None
+
+    def claim(self) -> Job | None:
+        with self._store.transaction() as tx:
+            job = tx.leases.claim(self._owner, self._policy.duration, self._cluster)
+            if job is not None:
+                kind = "started" if job.epoch == 1 else "taken_over"
+                tx.events.append(job.job_id, kind, {"owner": self._owner, "epoch": job.epoch})
+        return job
+
+    def run(self, job: Job) -> None:
+        """Does the job; whatever it raises, other than losing the lease, is how it ended."""
+        running = RunningJob(self._store, job, self._owner)
+        self._current = running
+        running.apply_signals(job)
+        if job.attempt > self._policy.max_attempts:
+            message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
+            self._finish(running, JobState.FAILED, None, Failure(message))
+            return
+        with self._kept_alive(running), suppress(LeaseLost):
+            try:
+                running.check()
+                result = self._runners[type(job.request)].run(running, job.request)
+            except LeaseLost:
+                raise
+            except JobCancelled:
+                self._finish(running, JobState.CANCELLED, None, None)
+            except JobPaused:
+                self._put_down(running)
+            except CommitStateUnknown as error:
+                self._hand_back(running, error)
+            except TidemillError as error:
+                self._finish(running, JobState.FAILED, None, failure_of(error))
+            else:
+                self._finish(running, JobState.DONE, result, None)
+
+    def stop(self) -> None:
+        """Lets go of the job at hand, so that another worker can take it up at once."""
+        running = self._current
+        if running is not None:
+            running.is_lost.set()
+            self.release(running.job)
+
+    def release(self, job: Job) -> None:
+        with self._store.transaction() as tx:
+            tx.leases.release(Lease(job.job_id, job.epoch, self._owner))
+
+    def fail(self, job: Job, failure: Failure) -> None:
+        """Ends a job that met an error nobody foresaw."""
+        with suppress(LeaseLost):
+            self._finish(RunningJob(self._store, job, self._owner), JobState.FAILED, None, failure)
+
+    def _put_down(self, running: RunningJob) -> None:
+        with self._store.transaction() as tx:
+            job = tx.leases.suspend(running.lease, running.progress)
+            tx.events.append(job.job_id, job.state.value.lower(), {})
+
+    def _hand_back(self, running: RunningJob, error: CommitStateUnknown) -> None:
+        """Lets the job be claimed again: the next attempt finds out whether the commit happened."""
+        with self._store.transaction() as tx:
+            tx.events.append(running.job.job_id, "outcome_unknown", {"message": str(error)})
+            tx.leases.release(running.lease)
+
+    def _finish(
+        self, running: RunningJob, state: JobState, result: dict[str, Any] | None, failure: Failure | None
+    ) -> None:
+        ended = replace(running.job, state=state, progress=running.progress, result=result, failure=failure)
+        with self._store.transaction() as tx:
+            tx.leases.finish(running.lease, ended)
+            said: dict[str, object] = {} if failure is None else {"message": failure.message}
+            tx.events.append(running.job.job_id, state.value.lower(), said)
+
+    @contextmanager
+    def _kept_alive(self, running: RunningJob) -> Iterator[None]:
+        is_over = Event()
+        heart = Thread(target=self._beat, args=(running, is_over), name="heartbeat", daemon=True)
+        heart.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            heart.join()
+
+    def _beat(self, running: RunningJob, is_over: Event) -> None:
+        """Renews the lease, and between two renewals looks whether somebody stopped the job."""
+        beats_every = max(1, round(self._policy.heartbeat / self._policy.cancel_poll))
+        count = 0
+        while not is_over.wait(self._policy.cancel_poll.total_seconds()):
+            count += 1
+            # A database that does not answer now may answer before the lease is over.
+            with suppress(Unavailable):
+                try:
+                    self._look(running, is_renewal=count % beats_every == 0)
+                except LeaseLost:
+                    running.is_lost.set()
+                    return
+
+    def _look(self, running: RunningJob, *, is_renewal: bool) -> None:
+        with self._store.transaction() as tx:
+            if is_renewal:
+                job = tx.leases.renew(running.lease, self._policy.duration)
+            else:
+                job = tx.jobs.get(running.job.job_id)
+        if job.epoch != running.lease.epoch:
+            raise LeaseLost(job.job_id, running.lease.epoch)
+        running.apply_signals(job)
+
+
+def failure_of(error: TidemillError) -> Failure:
+    if isinstance(error, RowFailed):
+        failed = error.failure
+        return Failure(str(error), failed.exception, failed.traceback, failed.row_id)
+    return Failure(str(error), exception=type(error).__name__)
