@@ -17,7 +17,6 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import InsertMode
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.settings import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
@@ -54,6 +53,7 @@ from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
+from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings

@@ -44,7 +44,7 @@ from tidemill.errors import Unavailable
 from tidemill.jobs.ports import TransactionEffect
 from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.tables import TableOperations

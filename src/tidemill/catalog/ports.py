@@ -1,9 +1,10 @@
-"""Ports of the catalog: database, storage, authorization."""
+"""Ports of the catalog: database, storage, authorization, remote signing."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -14,10 +15,10 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.secrets import Secret
-from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import (
     Declared,
     Page,
+    StoredQuery,
     Table,
     TableVersion,
 )
@@ -314,3 +315,27 @@ class TableFiles(Protocol):
 
     def vend(self, location: str, access: StorageAccess = StorageAccess.WRITE) -> Mapping[str, str]:
         """Storage options with which a client can open the table. They are secret: never log them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignRequest:
+    """A request that a client will send. `body` is present if it names the objects of the request."""
+
+    region: str
+    method: str
+    uri: str
+    headers: Mapping[str, Sequence[str]]
+    body: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """The signed request with all its headers. Never log any part of it."""
+
+    uri: str
+    headers: Mapping[str, Sequence[str]]
+
+
+class RequestSigner(Protocol):
+    def sign(self, location: str, request: SignRequest) -> SignedRequest:
+        """Raises InvalidInput, or OutsideTable for a request outside the location."""

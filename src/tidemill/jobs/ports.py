@@ -15,13 +15,13 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.indexes import IndexDefinition, IndexStatistics, TableIndex
 from tidemill.catalog.model.tables import Table, TableVersion, WriteResult
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.clusters import DEFAULT_CLUSTER
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.derived import ComputedColumn, MaterializedView, SourceQuery
 from tidemill.jobs.model.failures import RowError
+from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, TableIndex
 from tidemill.jobs.model.jobs import ANY_JOB, Job, JobEvent, JobFilter, JobRevision, Lease, Part, Progress
 from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
 from tidemill.jobs.model.stages import (

@@ -15,10 +15,10 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from tidemill.catalog.errors import InvalidTableState, TableNotFound, TableVersionAlreadyExists
+from tidemill.catalog.locations import TableLocations
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
-from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import retry_deadlocks, run_repeatable
 from tidemill.errors import InvalidInput

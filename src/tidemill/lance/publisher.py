@@ -32,7 +32,7 @@ from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, backoff, is_retryable, translated
-from tidemill.lance.row_ids import with_deletions
+from tidemill.lance.fragments import with_deletions
 from tidemill.lance.versions.commit import VersionOperations
 
 ATTEMPTS: Final = 60

@@ -7,13 +7,14 @@ from contextlib import suppress
 from uuid import uuid4
 
 from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, TableStorageMissing
+from tidemill.catalog.locations import TableLocations
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import MAIN_BRANCH, RegisterMode, Table, TableKind, VersionEntry
-from tidemill.catalog.operations.locations import TableLocations
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind, VersionEntry
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
+from tidemill.lance.model.tables import RegisterMode
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.lance.versions.manifests import StoredManifests
 

@@ -11,18 +11,18 @@ from tidemill.catalog.errors import (
     TableIsQuery,
 )
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.queries import QueryResult, TableQuery
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import MAIN_BRANCH, InsertMode, Table, WriteResult
+from tidemill.catalog.model.tables import MAIN_BRANCH, StoredQuery, Table, WriteResult
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
     CatalogTransaction,
 )
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.dml import LanceTableEdits
+from tidemill.lance.edits import LanceTableEdits
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.lance.model.queries import QueryResult, TableQuery
+from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.queries import LanceTableQueries
 from tidemill.lance.stored_queries import query_over_source, stored_query_of
 from tidemill.lance.versions.commit import VersionOperations

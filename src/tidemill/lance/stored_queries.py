@@ -10,12 +10,11 @@ import pyarrow as pa
 from tidemill.catalog.errors import StoredQueryNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.queries import TableQuery
 from tidemill.catalog.model.sql import quoted_name, with_names_replaced
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.catalog.model.tables import Page, StoredQuery, Table, TableKind
 from tidemill.catalog.ports import Authorizer, CatalogStore, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
+from tidemill.lance.model.queries import TableQuery
 
 
 class StoredQueryOperations:

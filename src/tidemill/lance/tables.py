@@ -17,23 +17,12 @@ from tidemill.catalog.errors import (
     TableAlreadyExists,
     TableIsQuery,
 )
+from tidemill.catalog.locations import TableLocations, storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, Namespace
-from tidemill.catalog.model.tables import (
-    MAIN_BRANCH,
-    Declared,
-    InsertMode,
-    Page,
-    Table,
-    TableDescription,
-    TableKind,
-    TablePoint,
-    TableSummary,
-    TableVersion,
-)
+from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind, TableVersion
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.operations.locations import TableLocations, storage_access_of
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogStore,
@@ -42,7 +31,8 @@ from tidemill.catalog.ports import (
 )
 from tidemill.errors import InvalidInput
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.model.tables import InsertMode, TableDescription, TablePoint, TableSummary
+from tidemill.lance.refs import RefOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.stored_queries import stored_query_of
 from tidemill.lance.versions.commit import VersionOperations

@@ -14,8 +14,7 @@ from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.secrets import SecretOperations
-from tidemill.catalog.ports import Authorizer
-from tidemill.catalog.signing_ports import RequestSigner
+from tidemill.catalog.ports import Authorizer, RequestSigner
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
@@ -40,11 +39,11 @@ from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.rows import RowOperations
-from tidemill.lance.schema_operations import SchemaOperations
-from tidemill.lance.snapshot_operations import SnapshotOperations
+from tidemill.lance.schemas import SchemaOperations
+from tidemill.lance.snapshots import SnapshotOperations
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.stored_queries import StoredQueryOperations
 from tidemill.lance.tables import TableOperations

@@ -7,8 +7,7 @@ from sqlalchemy import Connection, insert, select
 
 from tidemill.catalog.errors import StoredQueryNotFound
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import Table
+from tidemill.catalog.model.tables import StoredQuery, Table
 from tidemill.store.schema import stored_queries
 
 

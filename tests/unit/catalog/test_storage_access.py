@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.catalog.operations.locations import storage_access_of
 from tidemill.server.grants import IMPLIED, GrantAuthorizer
 
 ADA = Caller("ada")

@@ -10,8 +10,7 @@ import pytest
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import Table, TableKind
+from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
 from tidemill.errors import PermissionDenied
 from tidemill.lance.stored_queries import StoredQueryOperations
 from tidemill.server.grants import GrantAuthorizer

@@ -25,24 +25,21 @@ from tests.unit.protocols.stand_jobs import (
 )
 from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace
-from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.tables import (
     MAIN_BRANCH,
     Declared,
-    InsertMode,
     Page,
     Table,
-    TableDescription,
-    TablePoint,
-    TableSummary,
     TableVersion,
     VersionEntry,
     WriteResult,
 )
 from tidemill.catalog.operations.namespaces import NamespaceEffect, NamespaceOperations
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.lance.model.queries import QueryResult, TableQuery
+from tidemill.lance.model.tables import InsertMode, TableDescription, TablePoint, TableSummary
 from tidemill.lance.rows import RowOperations
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableNotFound
-from tidemill.catalog.model.indexes import IndexDefinition, IndexType
+from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import IndexRequest, Part
 from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
 from tidemill.jobs.worker.running import RunningJob

@@ -31,12 +31,12 @@ from tidemill.catalog.errors import (
 )
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.refs import check_branch_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
+from tidemill.lance.model.tables import check_branch_name
 from tidemill.lance.versions.manifest_format import read_manifest
 from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling

@@ -24,11 +24,11 @@ from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.view_status import ViewStatusOperations
 from tidemill.jobs.service.views import ViewOperations
 from tidemill.lance.batches import BatchOperations
-from tidemill.lance.ref_operations import RefOperations
+from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.rows import RowOperations
-from tidemill.lance.schema_operations import SchemaOperations
-from tidemill.lance.snapshot_operations import SnapshotOperations
+from tidemill.lance.schemas import SchemaOperations
+from tidemill.lance.snapshots import SnapshotOperations
 from tidemill.lance.stored_queries import StoredQueryOperations
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.transactions import TransactionOperations

@@ -6,9 +6,9 @@ import re
 from datetime import timedelta
 from typing import Any, Final
 
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, query_flag
 from tidemill.protocols.lance.mapping import properties_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidemill.catalog.model.json_values import MAX_INTEGER, checked_expression
-from tidemill.catalog.model.queries import RowOrder, TableQuery, VectorSearch
 from tidemill.errors import InvalidInput
+from tidemill.lance.model.queries import RowOrder, TableQuery, VectorSearch
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, text_mapping
 from tidemill.protocols.http.identifiers import levels_of

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
-from tidemill.catalog.model.queries import QueryResult
+from tidemill.lance.model.queries import QueryResult
 from tidemill.protocols.http.limits import MIB
 from tidemill.protocols.http.responses import ARROW_FILE
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidemill.catalog.field_paths import parse_path
-from tidemill.catalog.model.schemas import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.errors import InvalidInput
+from tidemill.lance.field_paths import parse_path
+from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.lance.arrow_types import parse_type
 

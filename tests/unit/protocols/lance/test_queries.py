@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.protocols.stand import Stand, some_rows, stream
-from tidemill.catalog.model.dml import RowMerge, RowUpdate
-from tidemill.catalog.model.queries import (
+from tidemill.lance.model.edits import RowMerge, RowUpdate
+from tidemill.lance.model.queries import (
     QueryResult,
     RowOrder,
     TableQuery,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import InsertMode
+from tidemill.lance.model.tables import InsertMode
 from tidemill.protocols.http.arrow import read_stream
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, query_integer

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.queries import TableQuery
 from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.planning.assess import DeclaredColumn
+from tidemill.lance.model.queries import TableQuery
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.responses import json_response

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
-from tidemill.catalog.model.tables import RegisterMode
+from tidemill.lance.model.tables import RegisterMode
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.identifiers import delimiter_of, split_id

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.schemas import FieldMetadataUpdate
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.derived import quoted
+from tidemill.lance.model.edits import FieldMetadataUpdate
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.job_requests import require_main_branch

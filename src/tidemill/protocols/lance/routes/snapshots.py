@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.tables import MAIN_BRANCH, TableStatistics
+from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
+from tidemill.lance.model.tables import TableStatistics
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.responses import json_response

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.catalog.model.sql import quoted_name
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import Table, TableKind
+from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.responses import json_response

@@ -13,7 +13,6 @@ from lance.dataset import MergeInsertBuilder
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
@@ -22,6 +21,7 @@ from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 
 # Lance retries an edit itself; all attempts together may take as long as a patient client waits.
 CONFLICT_RETRIES: Final = 30
@@ -35,6 +35,8 @@ Edit = Callable[[lance.LanceDataset], EditResult]
 
 
 class LanceTableEdits:
+    """Changes rows of Lance tables. Each change is a version committed through the catalog."""
+
     def __init__(self, data: LanceTableData) -> None:
         self._data = data
 
@@ -60,6 +62,7 @@ class LanceTableEdits:
         return self._data.commit(table, _on_newest(edit), attempts=1)
 
     def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
+        """`on_commit` runs in the transaction of the version. It does not run if no row changes."""
         for path, expression in update.values.items():
             check_filter(expression, f"updates.{path}"[:200])
         if update.predicate is not None:

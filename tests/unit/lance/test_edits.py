@@ -8,7 +8,7 @@ import pytest
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import InvalidInput
-from tidemill.lance.dml import column_values
+from tidemill.lance.edits import column_values
 
 IDENT = TableIdent(NamespacePath(), "t")
 META = pa.struct(

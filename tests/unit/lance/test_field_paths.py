@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.field_paths import canonical_path, parse_path, resolve_path
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import InvalidInput
+from tidemill.lance.field_paths import canonical_path, parse_path, resolve_path
 
 IDENT = TableIdent(NamespacePath(), "t")
 SCHEMA = pa.schema(
