@@ -21,8 +21,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import Router, path_segments
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS

@@ -1,4 +1,4 @@
-"""`tidemill columns …`, `tidemill errors` and `tidemill lineage`: how values came about, and where functions failed."""
+"""`tidemill columns …`, `tidemill errors`, `tidemill lineage`: what is known about computed values."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ from tidemill.catalog.operations.rows import RowOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
 from tidemill.protocols.app import create_app
-from tidemill.protocols.http.call import CallerResolver, local_caller
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import CallerResolver, Limits, local_caller
 from tidemill.protocols.http.operations import Operations
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
