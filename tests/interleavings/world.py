@@ -49,7 +49,7 @@ from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.manifest_format import check_staged
 from tidemill.lance.refs import LanceTableRefs
 from tidemill.lance.snapshots import LanceTableSnapshots
-from tidemill.server.grants import AllowEverything
+from tidemill.server.authentication import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store

@@ -61,8 +61,12 @@ from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.storable_types import LanceColumnTypes
 from tidemill.lance.transaction_log import LanceCommitHistory
 from tidemill.protocols.http.operations import Operations
-from tidemill.server.authentication import Authentication, open_authentication
-from tidemill.server.grants import AllowEverything, GrantAuthorizer
+from tidemill.server.authentication import (
+    AllowEverything,
+    Authentication,
+    GrantAuthorizer,
+    open_authentication,
+)
 from tidemill.server.health import ServerHealth, WorkerLiveness
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings

@@ -23,8 +23,7 @@ from tidemill.errors import InvalidInput
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
-from tidemill.store.sqlite.readers import SqliteReaders
-from tidemill.store.sqlite.writer import SqliteWriter, WriteLock
+from tidemill.store.sqlite_connections import SqliteReaders, SqliteWriter, WriteLock
 from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)

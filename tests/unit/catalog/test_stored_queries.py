@@ -14,7 +14,7 @@ from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import Table, TableKind
 from tidemill.catalog.operations.stored_queries import StoredQueryOperations
 from tidemill.errors import PermissionDenied
-from tidemill.server.grants import GrantAuthorizer
+from tidemill.server.authentication import GrantAuthorizer
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
 
