@@ -1,7 +1,7 @@
 """Opens the catalog database: SQLite for one machine, PostgreSQL for several.
 
 `SqlStore` hides three setups. PostgreSQL uses SQLAlchemy's connection pool for reading and writing. A SQLite
-file has one writer connection per process and a pool of read-only connections (see `tidemill.store.sqlite`).
+file has one writer connection per process and a pool of read-only connections (see `sqlite_connections`).
 SQLite in memory has a single connection, which readers and writers share under the write lock.
 """
 
