@@ -18,7 +18,7 @@ from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.functions.api import FunctionRaised
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.derived import SourceQuery, ViewKind, frozen, view_output
 from tidemill.jobs.model.jobs import (
     BackfillRequest,

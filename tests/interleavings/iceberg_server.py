@@ -21,15 +21,14 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.lance.tables import TableOperations
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import Router, path_segments
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS
 from tidemill.protocols.iceberg.idempotency import HEADER
 from tidemill.protocols.iceberg.service import ROUTES
+from tidemill.server.authentication import AllowEverything
 from tidemill.server.bootstrap import build_iceberg, build_purger
-from tidemill.server.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import SqlStore
 

@@ -1,4 +1,4 @@
-"""`tidemill columns …`, `tidemill errors` and `tidemill lineage`: where values come from, why they fail."""
+"""`tidemill columns …`, `tidemill errors`, `tidemill lineage`: what is known about computed values."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -17,6 +17,7 @@ from tidemill.sdk.names import url_id
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 EVENT_STREAM: Final = "text/event-stream"
 TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
+T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 DEFAULT_KIND: Final = "message"
 
@@ -121,6 +122,19 @@ def pages(
         token = page.get("page_token")
         if not token:
             return
+
+
+def from_answer(kind: type[T], body: Mapping[str, Any], **read: Any) -> T:
+    """A result with what the answer has under the names of its fields; `read` has the others.
+
+    Answers leave out what is null. Such a field gets its default, or None.
+    """
+    given = {}
+    for field in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
+        value = body.get(field.name)
+        if value is not None or field.default is MISSING:
+            given[field.name] = value
+    return kind(**{**given, **read})
 
 
 def _body(response: httpx.Response) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemill.sdk.explain import counted
+from tidemill.sdk.http import from_answer
 from tidemill.sdk.status import RowErrorInfo, row_error
 
 SHOWN_ROWS: Final = 10
@@ -64,14 +65,14 @@ class Preview:
 
 
 def read_preview(table: str, column: str, job_id: str, result: Mapping[str, Any]) -> Preview:
-    return Preview(
+    return from_answer(
+        Preview,
+        result,
         table=table,
         column=column,
         job_id=job_id,
-        source_version=result["source_version"],
-        rows_per_second=result.get("rows_per_second"),
         reused=result.get("rows_reused", 0),
-        is_truncated=bool(result.get("truncated", False)),
+        is_truncated=bool(result.get("truncated")),
         errors=tuple(row_error(column, item) for item in result.get("errors") or ()),
         rows=pa.ipc.open_stream(base64.b64decode(result["arrow"])).read_all(),
     )
@@ -135,24 +136,14 @@ class Verification:
 
 
 def read_verification(view: str, result: Mapping[str, Any]) -> Verification:
-    return Verification(
+    return from_answer(
+        Verification,
+        result,
         view=view,
-        is_same=bool(result["is_same"]),
-        rows_checked=result["rows_checked"],
-        rows_same=result["rows_same"],
-        rows_missing=result["rows_missing"],
-        rows_unexpected=result["rows_unexpected"],
-        rows_different=result["rows_different"],
         source_versions=tuple(result.get("source_versions") or ()),
         differences=tuple(map(_difference, result.get("differences") or ())),
     )
 
 
 def _difference(body: Mapping[str, Any]) -> Difference:
-    return Difference(
-        kind=body["kind"],
-        key=body.get("key"),
-        columns=tuple(body.get("columns") or ()),
-        expected=body.get("expected"),
-        found=body.get("found"),
-    )
+    return from_answer(Difference, body, columns=tuple(body.get("columns") or ()))

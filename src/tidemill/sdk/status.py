@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.jobs.model.provenance import FunctionRows
 from tidemill.sdk.explain import changes, counted, object_name
+from tidemill.sdk.http import from_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +71,25 @@ class RowErrorInfo:
 
 
 def column_status(table: str, body: Mapping[str, Any]) -> ColumnStatus:
-    return ColumnStatus(
-        table=table,
-        column=body["column"],
-        branch=body["branch"],
-        version=body["version"],
-        rows=body["rows"],
-        fresh=body["fresh"],
-        stale=body["stale"],
-        missing=body["missing"],
-        failed=body["failed"],
-        functions=tuple(
-            FunctionRows(item["digest"], item["name"], item["rows"], item["is_current"])
-            for item in body.get("functions") or ()
-        ),
-    )
+    functions = tuple(from_answer(FunctionRows, item) for item in body.get("functions") or ())
+    return from_answer(ColumnStatus, body, table=table, functions=functions)
 
 
 def row_error(column: str, body: Mapping[str, Any]) -> RowErrorInfo:
     """An entry of the error ledger, or of a preview; the latter leaves out the column, which is `column`."""
-    at = body.get("at")
-    return RowErrorInfo(
+    return from_answer(
+        RowErrorInfo,
+        body,
         column=body.get("column") or column,
-        row_id=body.get("row_id"),
-        exception=body["exception"],
-        message=body["message"],
         traceback=body.get("traceback") or "",
         attempts=body.get("attempts", 1),
-        is_skipped=bool(body.get("skipped", False)),
-        digest=body.get("digest"),
-        job_id=body.get("job_id"),
-        at=datetime.fromisoformat(at) if at else None,
+        is_skipped=bool(body.get("skipped")),
+        at=_time(body.get("at")),
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,39 +160,18 @@ class ViewStatus:
 
 
 def view_status(view: str, body: Mapping[str, Any]) -> ViewStatus:
+    sources = (
+        from_answer(SourceStatus, item, source=object_name(item["source"]))
+        for item in body.get("sources") or ()
+    )
     last = body.get("last_refresh")
-    return ViewStatus(
+    return from_answer(
+        ViewStatus,
+        body,
         view=view,
-        kind=body["kind"],
-        policy=body["policy"],
         has_auto_refresh=bool(body["auto_refresh"]),
-        version=body.get("version"),
-        is_fresh=bool(body["is_fresh"]),
-        reason=body["reason"],
-        sources=tuple(map(_source, body.get("sources") or ())),
-        last_refresh=None if last is None else _last_refresh(last),
-    )
-
-
-def _source(body: Mapping[str, Any]) -> SourceStatus:
-    return SourceStatus(
-        source=object_name(body["source"]),
-        version_consumed=body.get("version_consumed"),
-        latest_version=body.get("latest_version"),
-        versions_behind=body.get("versions_behind"),
-        inserted=body.get("inserted"),
-        updated=body.get("updated"),
-        deleted=body.get("deleted"),
-    )
-
-
-def _last_refresh(body: Mapping[str, Any]) -> LastRefresh:
-    at = body.get("finished_at")
-    return LastRefresh(
-        job_id=body["job_id"],
-        state=body["state"],
-        finished_at=datetime.fromisoformat(at) if at else None,
-        mode=body.get("mode"),
+        sources=tuple(sources),
+        last_refresh=last and from_answer(LastRefresh, last, finished_at=_time(last.get("finished_at"))),
     )
 
 
@@ -260,24 +227,18 @@ class Lineage:
 
 
 def lineage(name: str, body: Mapping[str, Any]) -> Lineage:
-    return Lineage(
-        object=name,
-        kind=body["kind"],
-        column=body.get("column"),
-        upstream=tuple(map(_step, body.get("upstream") or ())),
-        downstream=tuple(map(_step, body.get("downstream") or ())),
-    )
+    steps = {side: tuple(map(_step, body.get(side) or ())) for side in ("upstream", "downstream")}
+    return from_answer(Lineage, body, object=name, **steps)
 
 
 def _step(body: Mapping[str, Any]) -> LineageStep:
     function = body.get("function")
-    return LineageStep(
+    return from_answer(
+        LineageStep,
+        body,
         object=object_name(body["object"]),
-        kind=body["kind"],
         depth=body.get("depth", 1),
-        column=body.get("column"),
-        through=body.get("through"),
-        function=None if function is None else LineageFunction(function["name"], function["digest"]),
+        function=function and from_answer(LineageFunction, function),
     )
 
 

@@ -50,8 +50,12 @@ from tidemill.lance.tables import TableOperations
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
-from tidemill.server.authentication import Authentication, open_authentication
-from tidemill.server.grants import AllowEverything, GrantAuthorizer
+from tidemill.server.authentication import (
+    AllowEverything,
+    Authentication,
+    GrantAuthorizer,
+    open_authentication,
+)
 from tidemill.server.health import ServerHealth, WorkerLiveness
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings

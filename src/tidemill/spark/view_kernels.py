@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.derived import CHILD_INDEX, IS_SET, SOURCE_ROW_ID
 from tidemill.jobs.model.failures import RowFailure

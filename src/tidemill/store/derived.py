@@ -27,8 +27,8 @@ from tidemill.jobs.model.derived import (
     subject_of,
 )
 from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.store.bookkeeping import branches_of, forget_subjects
 from tidemill.store.column_types import value_of
-from tidemill.store.coverage import branches_of, forget_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import computed_columns, materialized_views, view_sources
 

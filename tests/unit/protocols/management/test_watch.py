@@ -17,7 +17,7 @@ from tidemill.catalog.model.identifiers import table_ident
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.jobs import BackfillRequest, Job, Progress
 from tidemill.jobs.model.state import JobState
-from tidemill.protocols.management.routes import watch
+from tidemill.protocols.management.routes import jobs
 
 RUNNING = some_job("j", table_ident(("docs", "pages")), BackfillRequest("size"), JobState.RUNNING)
 PATIENCE_SECONDS = 30
@@ -124,7 +124,7 @@ def test_a_job_that_is_not_there_is_not_watched(stand: Stand) -> None:
 
 
 def test_a_quiet_stream_is_kept_open(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "KEEP_ALIVE_SECONDS", 0.05)
     # So many looks take longer than that.
     thread = later(stand, putting(stand, DONE), looks=10)
     text = stand.get("/api/v1/jobs/j/watch").text

@@ -1,22 +1,38 @@
-"""Translates QueryTable requests, in the forms of the specification and of lancedb's remote client."""
+"""Translates queries and changes of rows, and their results, as the specification and lancedb have them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from tempfile import SpooledTemporaryFile
 from typing import Any, Final
+
+import pyarrow as pa
+from starlette.responses import Response, StreamingResponse
 
 from tidemill.catalog.model.json_values import MAX_INTEGER, checked_expression
 from tidemill.errors import InvalidInput
-from tidemill.lance.model.queries import RowOrder, TableQuery, VectorSearch
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, text_mapping
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.lance.model.queries import QueryResult, RowOrder, TableQuery, VectorSearch
+from tidemill.protocols.http.call import MIB, Call
+from tidemill.protocols.http.fields import Fields, query_flag, text_mapping
 from tidemill.protocols.http.identifiers import levels_of
-from tidemill.protocols.lance.mapping import branch_of
+from tidemill.protocols.http.responses import ARROW_FILE
+from tidemill.protocols.lance.mapping import branch_of, properties_of
+from tidemill.protocols.lance.requests import is_lancedb
 from tidemill.protocols.lance.text_mapping import is_number, text_query
 
 DISTANCES: Final = frozenset({"l2", "cosine", "dot", "hamming"})
 APPROXIMATIONS: Final = ("fast", "normal", "accurate")
 MAX_VECTORS: Final = 1024
+TIMEOUT_HEADER: Final = "x-request-timeout-ms"
+MAX_KEYS: Final = 32
+TIMEOUT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)")
+UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+IN_MEMORY_BYTES: Final = 16 * MIB
+CHUNK_BYTES: Final = MIB
 
 
 def table_query(fields: Fields, branch: str) -> TableQuery:
@@ -190,3 +206,148 @@ def _distance(fields: Fields) -> str | None:
             "distance_type", f"must be one of {', '.join(sorted(DISTANCES))}, not {distance!r:.60}"
         )
     return distance.lower()
+
+
+def row_merge(call: Call) -> RowMerge:
+    on = tuple(call.query.getlist("on"))
+    if not on or not all(on):
+        raise InvalidInput("on", "is missing; it must name the column to match rows by")
+    if len(on) > MAX_KEYS or len(set(on)) < len(on):
+        raise InvalidInput("on", f"must name at most {MAX_KEYS} columns, each once")
+    updates, condition = _choice(call, "when_matched_update_all", "when_matched_update_all_filt")
+    deletes, limit = _choice(
+        call, "when_not_matched_by_source_delete", "when_not_matched_by_source_delete_filt"
+    )
+    inserts = query_flag(call.query, "when_not_matched_insert_all") or False
+    if not (updates or deletes or inserts):
+        raise InvalidInput(
+            "when_matched_update_all",
+            "or when_not_matched_insert_all or when_not_matched_by_source_delete must be true;"
+            " otherwise the request does nothing",
+        )
+    uses_index = query_flag(call.query, "use_index")
+    return RowMerge(
+        on=on,
+        updates_matched=updates,
+        update_condition=condition,
+        inserts_new=inserts,
+        deletes_missing=deletes,
+        delete_condition=limit,
+        timeout=_timeout(call),
+        # The defaults of the two dialects differ.
+        uses_index=is_lancedb(call.headers) if uses_index is None else uses_index,
+    )
+
+
+def _choice(call: Call, key: str, condition_key: str) -> tuple[bool, str | None]:
+    """Reads a flag and its condition. A condition without the flag implies the flag."""
+    chosen, condition = query_flag(call.query, key), call.query.get(condition_key)
+    if not condition:
+        return chosen or False, None
+    if chosen is False:
+        raise InvalidInput(condition_key, f"is given, but {key} is false")
+    if "\x00" in condition:
+        raise InvalidInput(condition_key, "contains a NUL character")
+    return True, checked_expression(condition, condition_key)
+
+
+def _timeout(call: Call) -> timedelta | None:
+    """Reads a duration such as `30s`, `5m` or `1m30s`. lancedb sends a header in milliseconds instead."""
+    header = call.headers.get(TIMEOUT_HEADER)
+    text = call.query.get("timeout") or (f"{header}ms" if header else None)
+    if text is None:
+        return None
+    parts = TIMEOUT.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise InvalidInput("timeout", f"{text!r:.60} is not a duration like 30s, 5m or 1m30s")
+    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    if not 0 < seconds <= timedelta(days=1).total_seconds():
+        raise InvalidInput("timeout", f"{text!r:.60} must be greater than 0 and at most one day")
+    return timedelta(seconds=seconds)
+
+
+def row_update(fields: Fields) -> RowUpdate:
+    values = _values(fields.raw("updates"))
+    return RowUpdate(values, fields.expression("predicate"), properties_of(fields))
+
+
+def _values(raw: Any) -> dict[str, str]:
+    if isinstance(raw, dict):
+        raw = [list(pair) for pair in raw.items()]
+    if not isinstance(raw, list) or not raw:
+        raise InvalidInput("updates", "is missing; it must be a list of (field path, expression) pairs")
+    values: dict[str, str] = {}
+    for number, pair in enumerate(raw):
+        field = f"updates[{number}]"
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise InvalidInput(field, "must be a pair of strings: a field path and an expression")
+        path, expression = pair
+        if not path or "\x00" in path + expression:
+            raise InvalidInput(field, "contains an empty field path or a NUL character")
+        if path in values:
+            raise InvalidInput(field, f"'{path:.60}' is updated twice")
+        values[path] = checked_expression(expression, field)
+    return values
+
+
+def delete_predicate(fields: Fields) -> str:
+    predicate = fields.expression("predicate")
+    if predicate is None:
+        raise InvalidInput("predicate", "is missing; it must say which rows to delete")
+    return predicate
+
+
+def merge_json(call: Call, result: EditResult) -> dict[str, Any]:
+    body = {
+        "num_updated_rows": result.updated,
+        "num_inserted_rows": result.inserted,
+        "num_deleted_rows": result.deleted,
+        "version": result.version,
+    }
+    return body | ({"num_rows": result.updated + result.inserted} if is_lancedb(call.headers) else {})
+
+
+def update_json(call: Call, result: EditResult) -> dict[str, Any]:
+    body = {"updated_rows": result.updated, "version": result.version, "properties": dict(result.properties)}
+    return body | ({"rows_updated": result.updated} if is_lancedb(call.headers) else {})
+
+
+def delete_json(call: Call, result: EditResult) -> dict[str, Any]:
+    counted = {"num_deleted_rows": result.deleted} if is_lancedb(call.headers) else {}
+    return {"version": result.version} | counted
+
+
+def arrow_file_response(result: QueryResult) -> Response:
+    """Reads all rows before the response starts, so that an error is not a response that breaks off."""
+    with ExitStack() as stack:
+        spool = stack.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
+        _write(result, spool)
+        size = spool.tell()
+        spool.seek(0)
+        if size <= IN_MEMORY_BYTES:
+            return Response(spool.read(), media_type=ARROW_FILE)
+        stack.pop_all()
+    return StreamingResponse(_chunks(spool), media_type=ARROW_FILE, headers={"content-length": str(size)})
+
+
+def _write(result: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
+    # A file has one dictionary per column, but batches may have different ones.
+    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+    with pa.ipc.new_file(pa.PythonFile(spool, "w"), result.schema, options=options) as writer:
+        if any(_has_dictionary(field.type) for field in result.schema):
+            writer.write_table(result.to_table())
+        else:
+            for batch in result.batches:
+                writer.write_batch(batch)
+
+
+def _has_dictionary(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return True
+    return any(_has_dictionary(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def _chunks(spool: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
+    with spool:
+        while chunk := spool.read(CHUNK_BYTES):
+            yield chunk
