@@ -17,9 +17,8 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import InsertMode
 from tidemill.functions.api import FunctionRaised
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn, Published
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -54,6 +53,7 @@ from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
+from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
@@ -126,6 +126,7 @@ class MortalPublisher:
     def __init__(self, inner: LancePublisher) -> None:
         self._inner = inner
         self.dies: Moment | None = None
+        self.dies_of: BaseException = Crash()
         self.before_next: Callable[[], object] | None = None
 
     def replace_column(self, *arguments: Any) -> Published:
@@ -140,10 +141,10 @@ class MortalPublisher:
         if before is not None:
             before()
         if moment is Moment.BEFORE:
-            raise Crash
+            raise self.dies_of
         published = commit(*arguments)
         if moment is Moment.AFTER:
-            raise Crash
+            raise self.dies_of
         return published
 
 

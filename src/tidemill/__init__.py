@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tidemill.functions.blobs import Blob
-    from tidemill.sdk.bindings import BoundFunction, bind
     from tidemill.sdk.connection import connect
     from tidemill.sdk.definitions import (
+        BoundFunction,
         ChunkerDefinition,
         QueryDefinition,
         SqlDefinition,
         TableFunctionDefinition,
+        bind,
     )
-    from tidemill.sdk.environments import Manifest, ManifestInfo
     from tidemill.sdk.errors import ClientError, JobCancelled, JobFailed, TidemillRequestError
     from tidemill.sdk.explain import Explanation, RefreshExplanation
-    from tidemill.sdk.freshness import ViewStatus
     from tidemill.sdk.functions import UDF, chunker, udf
+    from tidemill.sdk.job_results import Difference, Preview, Verification
     from tidemill.sdk.jobs import Job, JobEvent
     from tidemill.sdk.lake import Lake
-    from tidemill.sdk.lineage import Lineage, LineageStep
-    from tidemill.sdk.policies import OnError, fail, retry, skip
-    from tidemill.sdk.preview import Preview
-    from tidemill.sdk.status import ColumnStatus, RowErrorInfo
+    from tidemill.sdk.options import Manifest, ManifestInfo, OnError, fail, retry, skip
+    from tidemill.sdk.status import ColumnStatus, Lineage, LineageStep, RowErrorInfo, ViewStatus
     from tidemill.sdk.table import Table
     from tidemill.sdk.table_functions import TableUDF, over, udtf
-    from tidemill.sdk.verification import Difference, Verification
     from tidemill.sdk.view import View
 
 __all__ = [
@@ -83,23 +80,23 @@ __all__ = [
 _MODULES: Final = {
     "UDF": "sdk.functions",
     "Blob": "functions.blobs",
-    "BoundFunction": "sdk.bindings",
+    "BoundFunction": "sdk.definitions",
     "ChunkerDefinition": "sdk.definitions",
     "ClientError": "sdk.errors",
     "ColumnStatus": "sdk.status",
-    "Difference": "sdk.verification",
+    "Difference": "sdk.job_results",
     "Explanation": "sdk.explain",
     "Job": "sdk.jobs",
     "JobCancelled": "sdk.errors",
     "JobEvent": "sdk.jobs",
     "JobFailed": "sdk.errors",
     "Lake": "sdk.lake",
-    "Lineage": "sdk.lineage",
-    "LineageStep": "sdk.lineage",
-    "Manifest": "sdk.environments",
-    "ManifestInfo": "sdk.environments",
-    "OnError": "sdk.policies",
-    "Preview": "sdk.preview",
+    "Lineage": "sdk.status",
+    "LineageStep": "sdk.status",
+    "Manifest": "sdk.options",
+    "ManifestInfo": "sdk.options",
+    "OnError": "sdk.options",
+    "Preview": "sdk.job_results",
     "QueryDefinition": "sdk.definitions",
     "RefreshExplanation": "sdk.explain",
     "RowErrorInfo": "sdk.status",
@@ -108,16 +105,16 @@ _MODULES: Final = {
     "TableFunctionDefinition": "sdk.definitions",
     "TableUDF": "sdk.table_functions",
     "TidemillRequestError": "sdk.errors",
-    "Verification": "sdk.verification",
+    "Verification": "sdk.job_results",
     "View": "sdk.view",
-    "ViewStatus": "sdk.freshness",
-    "bind": "sdk.bindings",
+    "ViewStatus": "sdk.status",
+    "bind": "sdk.definitions",
     "chunker": "sdk.functions",
     "connect": "sdk.connection",
-    "fail": "sdk.policies",
+    "fail": "sdk.options",
     "over": "sdk.table_functions",
-    "retry": "sdk.policies",
-    "skip": "sdk.policies",
+    "retry": "sdk.options",
+    "skip": "sdk.options",
     "udf": "sdk.functions",
     "udtf": "sdk.table_functions",
 }

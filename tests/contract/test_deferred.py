@@ -78,7 +78,7 @@ def test_a_part_that_was_applied_is_refused_before_it_waits(store: JobStore) -> 
     with store.transaction() as tx:
         tx.parts.add(part)
     with pytest.raises(ConcurrentModification), store.transaction() as tx:
-        tx.deferring().transaction.parts.add(part)  # type: ignore[attr-defined]  # one of jobs as well
+        tx.deferring().transaction.parts.add(part)
 
 
 def test_coverage_waits(store: JobStore) -> None:
@@ -93,7 +93,7 @@ def test_coverage_waits(store: JobStore) -> None:
 
 def test_coverage_of_another_revision_is_refused_before_it_waits(store: JobStore) -> None:
     with pytest.raises(ConcurrentModification), store.transaction() as tx:
-        tx.deferring().transaction.coverage.put(UUID(int=7), replace(COVERED, revision=2))  # type: ignore[attr-defined]  # one of jobs as well
+        tx.deferring().transaction.coverage.put(UUID(int=7), replace(COVERED, revision=2))
 
 
 def test_coverage_that_changed_meanwhile_stays_as_it_is(store: JobStore, table: Table) -> None:

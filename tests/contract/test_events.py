@@ -7,6 +7,7 @@ import pytest
 from tests.contract.samples import submitted
 from tests.contract.threads import together
 from tidemill.jobs.errors import JobNotFound
+from tidemill.jobs.model.jobs import JobState
 from tidemill.jobs.ports import JobStore
 
 
@@ -56,3 +57,22 @@ def test_events_appended_at_the_same_time_all_get_a_number(store: JobStore) -> N
     together(*[append] * 8)
     with store.transaction() as tx:
         assert [event.sequence for event in tx.events.list_after(job.job_id, 0)] == list(range(1, 9))
+
+
+def test_the_revision_of_a_job_changes_with_the_job_and_with_its_log(store: JobStore) -> None:
+    job, other = submitted(store), submitted(store)
+    job_ids = [job.job_id, other.job_id, "nobody"]
+    with store.reading() as tx:
+        first = tx.events.revisions(job_ids)
+    assert first.keys() == {job.job_id, other.job_id}
+    with store.transaction() as tx:
+        tx.events.append(job.job_id, "planned", {})
+    with store.reading() as tx:
+        second = tx.events.revisions(job_ids)
+    with store.transaction() as tx:
+        tx.jobs.request_cancel(job.job_id)
+    with store.reading() as tx:
+        third = tx.events.revisions(job_ids)
+    assert first[other.job_id] == second[other.job_id] == third[other.job_id]
+    assert first[job.job_id] != second[job.job_id] != third[job.job_id]
+    assert third[job.job_id].state is JobState.CANCELLED

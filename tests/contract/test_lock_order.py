@@ -24,7 +24,6 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.batches import BatchOperation, DeclareTable, DeregisterTable
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks
 from tidemill.errors import Deadlock, TidemillError, Unavailable
@@ -32,6 +31,7 @@ from tidemill.iceberg.model.entries import Change, NewTable, Purge
 from tidemill.jobs.model.columns import ComputedColumn, subject_of
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.jobs import Job
+from tidemill.lance.batches import BatchOperation, DeclareTable, DeregisterTable
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.store.engine import SqlStore, open_store
@@ -177,7 +177,7 @@ class Storm:
         update = {"action": "set-properties", "updates": {"at": str(chance.random())}}
         changes = [Change(each, (), (update,)) for each in there]
         if changes:
-            self._operations.iceberg_commits.commit_all(LOCAL_CALLER, changes, do_nothing)
+            self._operations.iceberg_tables.commit_all(LOCAL_CALLER, changes, do_nothing)
 
     def _drop_iceberg(self, chance: random.Random) -> None:
         self._operations.iceberg_tables.drop(

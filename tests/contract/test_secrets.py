@@ -16,8 +16,7 @@ from tidemill.catalog.errors import (
     SecretNotFound,
     StoredQueryNotFound,
 )
-from tidemill.catalog.model.stored_queries import StoredQuery
-from tidemill.catalog.model.tables import TableKind
+from tidemill.catalog.model.tables import StoredQuery, TableKind
 from tidemill.jobs.ports import JobStore
 
 

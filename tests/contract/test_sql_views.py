@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.engine import Engine, succeeded
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.views import SourceQuery, ViewKind
 from tidemill.jobs.service.views import ViewDefinition
 from tidemill.spark.cluster import ClassicCluster

@@ -13,7 +13,7 @@ from tests.engine import Engine, InlineStageExecutor, chunker_function, column_f
 from tests.geneva import geneva_column, geneva_rows
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.errors import JobCancelled
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, RowSelection

@@ -23,7 +23,7 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.lance.storable_types import find_fault

@@ -47,7 +47,7 @@ def chain(make: Maker) -> Chain:
     return Chain(docs, made, counts, some)
 
 
-def steps(found: tuple[tidemill.sdk.lineage.LineageStep, ...]) -> list[str]:
+def steps(found: tuple[tidemill.sdk.status.LineageStep, ...]) -> list[str]:
     """`1 docs.text function size` for what is one step away, without the namespace."""
     return [
         " ".join(

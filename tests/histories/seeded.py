@@ -22,7 +22,7 @@ from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
 from tidemill.lance.column_files import get_fragment, merged
 from tidemill.spark import kernels
 from tidemill.spark.reading import FragmentReader
-from tidemill.store.coverage import SqlCoverageRepository
+from tidemill.store.bookkeeping import SqlCoverageRepository
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

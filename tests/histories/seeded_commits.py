@@ -19,7 +19,7 @@ from tests.iceberg_requests import SCHEMA, with_properties
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.operations import commit_engine, outcomes
 from tidemill.protocols.app import create_app
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Limits
 from tidemill.protocols.iceberg import idempotency
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.health import WorkerState

@@ -30,7 +30,7 @@ from tidemill.jobs.planning import refresh as planner
 from tidemill.jobs.views import assess as assess_views
 from tidemill.jobs.worker import refresh
 from tidemill.lance import publisher, row_matching, view_writer
-from tidemill.lance.row_ids import with_row_ids
+from tidemill.lance.fragments import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.views import rows as view_kernels

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from tests.iceberg_requests import new_key, new_table, new_view, with_properties, with_version
 from tidemill.protocols.app import create_app
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Limits
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.health import WorkerState
 from tidemill.server.settings import load_settings

@@ -13,13 +13,13 @@ from tests.engine import Engine, succeeded
 from tidemill.catalog.errors import TableIndexAlreadyExists
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.indexes import IndexDefinition, IndexType
-from tidemill.catalog.model.schemas import ColumnAlteration
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import IndexRequest, Job, JobState
 from tidemill.jobs.worker.indexing import IndexRunner
 from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.indexes import LanceTableIndexes
+from tidemill.lance.model.edits import ColumnAlteration
 
 ROWS = pa.table({"id": pa.array(range(20), pa.int64()), "text": [f"row {number}" for number in range(20)]})
 

@@ -19,17 +19,16 @@ from tests.interleavings.steps import DATABASE, Stage, SteppedStore
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.tables import TableOperations
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.lance.tables import TableOperations
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import Router, path_segments
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS
 from tidemill.protocols.iceberg.idempotency import HEADER
 from tidemill.protocols.iceberg.service import ROUTES
+from tidemill.server.authentication import AllowEverything
 from tidemill.server.bootstrap import build_iceberg, build_purger
-from tidemill.server.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import SqlStore
 
@@ -165,7 +164,6 @@ class Server:
         iceberg = build_iceberg(self._store, self._files, AllowEverything(), None)
         known = SimpleNamespace(
             iceberg_tables=iceberg.tables,
-            iceberg_commits=iceberg.commits,
             iceberg_views=iceberg.views,
             iceberg_access=iceberg.access,
             iceberg_signing=iceberg.signing,
@@ -193,7 +191,7 @@ class Server:
     def declare(self, ident: TableIdent) -> Received:
         """A Lance table without data."""
         unused: Any = None
-        tables = TableOperations(self._store, AllowEverything(), self._files, unused, unused, unused, unused)
+        tables = TableOperations(self._store, AllowEverything(), self._files, unused, unused, unused)
         try:
             tables.declare(LOCAL_CALLER, ident, {})
         except TidemillError as error:

@@ -76,6 +76,24 @@ class Put:
 
 
 @dataclass(frozen=True)
+class Append:
+    """Commits content of a client as the next version, whatever its number, which is the result."""
+
+    client: str
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        if outcome is Outcome.UNDONE:
+            return state
+        if state is None:
+            return state if outcome is Outcome.GONE else IMPOSSIBLE
+        is_next = outcome is Outcome.OK and result == len(state) + 1
+        return (*state, f"{self.client}'s {result}") if is_next else IMPOSSIBLE
+
+    def effects(self, state: State) -> Sequence[State]:
+        return [] if state is None else [(*state, f"{self.client}'s {len(state) + 1}")]
+
+
+@dataclass(frozen=True)
 class Read:
     """The content of a version, None if there is none; without a number the latest and its number."""
 

@@ -10,6 +10,7 @@ from tests.interleavings.scheduler import Action, Killed, Run, Step
 from tidemill.errors import CommitStateUnknown, Unavailable
 
 DATABASE: Final = "database"
+REFERENCES: Final = "references"
 
 Footprint = tuple[Sequence[str], Sequence[str]]
 
@@ -121,6 +122,31 @@ def _short(key: str) -> str:
     """The table and the part of a key below it."""
     directory, _, below = key.rpartition(".lance/")
     return f"{directory.rpartition('/')[2]}:{below}" if below else key.rpartition("/")[2]
+
+
+class SteppedRefs:
+    """Tags and branches of one server. pylance writes the reference of a new branch when it has a version."""
+
+    def __init__(self, inner: Any, stage: Stage) -> None:
+        self._inner = inner
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name == "create_branch":
+            return method
+
+        def stepped(table: Any, *arguments: Any) -> Any:
+            is_read = name.startswith("list_")
+            files = f"table {_table_of(table.location.lstrip('/'))}"
+            self._stage.step(
+                name.replace("_", " "),
+                [REFERENCES, files] if is_read else [],
+                [] if is_read else [REFERENCES, files],
+            )
+            return method(table, *arguments)
+
+        return stepped
 
 
 class SteppedStore:

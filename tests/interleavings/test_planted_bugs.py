@@ -13,10 +13,10 @@ from tests.interleavings import test_publishing, test_versions
 from tests.interleavings.conftest import local_put
 from tests.interleavings.world import Deployment, walk
 from tidemill.catalog.model.tables import Table, TableVersion
-from tidemill.catalog.operations.manifests import Publication, StoredManifests
-from tidemill.catalog.operations.settling import VersionSettling
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import Unavailable
+from tidemill.lance.versions.commit import VersionOperations
+from tidemill.lance.versions.manifests import Publication, StoredManifests
+from tidemill.lance.versions.reconcile import VersionSettling
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.unit_of_work import SqlTransaction
 from tidemill.store.versions import SqlVersionRepository

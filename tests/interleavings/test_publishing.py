@@ -22,13 +22,12 @@ from tests.interleavings.scheduler import Action, Actor
 from tests.interleavings.world import Deployment, Scenario, Server, World, walk
 from tidemill.catalog.errors import ConcurrentModification, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
 from tidemill.jobs.errors import LeaseLost
 from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.jobs import Job, Lease, Part
-from tidemill.jobs.ports import job_transaction
+from tidemill.jobs.ports import JobTransaction
 
 DIGEST: Final = "sha256:function"
 AT_ONCE: Final = timedelta(0)
@@ -80,8 +79,7 @@ class Publishing:
                 current = tx.coverage.find(self.subject_id, DIGEST) or Coverage(DIGEST)
             after = replace(current, rows=current.rows | BitMap64(rows), watermark=1)
 
-            def effect(catalog: CatalogTransaction, version: int) -> None:
-                tx = job_transaction(catalog)
+            def effect(tx: JobTransaction, version: int) -> None:
                 tx.leases.check(held)
                 packed = BitMap64(rows).serialize()
                 tx.parts.add(Part(held.job_id, label, held.epoch, table.table_id, version, packed))

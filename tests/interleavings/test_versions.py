@@ -81,9 +81,9 @@ TWO: dict[str, Scenario] = {
         w.commit_with_effect("a", 0, 2),
         w.commit_with_effect("b", 1, 2),
     ],
-    "clean-up and a listing": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.list_all("r", 1)],
-    "clean-up and a client": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.commit("a", 1, 3)],
-    "clean-up and a reader": lambda w: [_with_second(w).clean_by_location("c", 0, 1), w.read("r", 1, 1)],
+    "clean-up and a listing": lambda w: [with_second(w).clean_by_location("c", 0, 1), w.list_all("r", 1)],
+    "clean-up and a client": lambda w: [with_second(w).clean_by_location("c", 0, 1), w.commit("a", 1, 3)],
+    "clean-up and a reader": lambda w: [with_second(w).clean_by_location("c", 0, 1), w.read("r", 1, 1)],
     "a writer by location that cleans up behind itself and a reader": lambda w: [
         w.write_and_clean_by_location("w", 0, 2, 3),
         w.read("r", 1, None),
@@ -96,12 +96,12 @@ TWO: dict[str, Scenario] = {
         w.write_and_clean_by_location("w", 0, 2, 3),
         w.commit("a", 1, 2),
     ],
-    "deletion and a listing": lambda w: [_with_second(w).delete_version("d", 0, 1), w.list_all("r", 1)],
+    "deletion and a listing": lambda w: [with_second(w).delete_version("d", 0, 1), w.list_all("r", 1)],
     "deletion that is killed and a listing": lambda w: [
-        _with_second(w).delete_version("d", 0, 1, DIE),
+        with_second(w).delete_version("d", 0, 1, DIE),
         w.list_all("r", 1),
     ],
-    "deletion and a client": lambda w: [_with_second(w).delete_version("d", 0, 1), w.commit("a", 1, 3)],
+    "deletion and a client": lambda w: [with_second(w).delete_version("d", 0, 1), w.commit("a", 1, 3)],
     "a drop and a client": lambda w: [w.drop("d", 0), w.commit("a", 1, 2)],
     "a drop and a commit with an effect": lambda w: [w.drop("d", 0), w.commit_with_effect("a", 1, 2)],
     "a drop and a listing": lambda w: [w.drop("d", 0), w.list_all("r", 1)],
@@ -173,7 +173,7 @@ THREE: dict[str, Scenario] = {
         w.commit("b", 1, 2),
     ],
     "a deletion, clean-up and a listing": lambda w: [
-        _with_second(w).delete_version("d", 0, 1),
+        with_second(w).delete_version("d", 0, 1),
         w.clean_by_location("c", 1, 1),
         w.list_all("r", 2),
     ],
@@ -194,7 +194,7 @@ def _after(prepare: Callable[[World], object], world: World) -> Sequence[Actor]:
     return []
 
 
-def _with_second(world: World) -> World:
+def with_second(world: World) -> World:
     """The table has two versions to begin with."""
     tracked = world.tables[0]
     entry = world.stage("second", 2)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
 import lance
 import pyarrow as pa
 
 from tests.interleavings.model import (
+    Append,
     Clean,
     Drop,
     Event,
@@ -25,8 +26,8 @@ from tests.interleavings.model import (
     State,
     check_linearizable,
 )
-from tests.interleavings.scheduler import Action, Actor, Exploration, Run, explore
-from tests.interleavings.steps import Stage, SteppedFiles, SteppedStore
+from tests.interleavings.scheduler import Action, Actor, Exploration, Killed, Run, explore
+from tests.interleavings.steps import REFERENCES, Stage, SteppedFiles, SteppedRefs, SteppedStore
 from tests.protocol.wire import final_name, renumbered
 from tidemill.catalog.errors import (
     InvalidTableState,
@@ -37,19 +38,18 @@ from tidemill.catalog.errors import (
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
-from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, VersionEntry
-from tidemill.catalog.operations.batches import BatchOperations, CreateVersion, VersionRange
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.versions import Order, VersionOperations
+from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion, VersionEntry
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable
+from tidemill.jobs.ports import TransactionEffect
+from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.manifest_format import check_staged
-from tidemill.lance.refs import LanceTableRefs
+from tidemill.lance.refs import RefOperations
+from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
-from tidemill.server.grants import AllowEverything
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.versions.commit import Order, VersionOperations
+from tidemill.server.authentication import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store
@@ -58,11 +58,31 @@ NAMESPACE: Final = NamespacePath(("interleavings",))
 SERVERS: Final = 3
 FIRST: Final = "first"
 
+Result = TypeVar("Result")
+
 
 class PutIfAbsent(Protocol):
     """How a writer that knows only the table's location commits: whether the object is now its own."""
 
     def __call__(self, key: str, data: bytes) -> bool: ...
+
+
+class AnnouncedVersions(VersionOperations):
+    """Version operations that say what pylance stages, and that take a step before pylance goes on."""
+
+    stage: Stage
+    on_staged: Callable[[Table, VersionEntry], None] | None = None
+
+    def commit(
+        self, table: Table, entry: VersionEntry, on_commit: TransactionEffect | None = None
+    ) -> TableVersion:
+        if self.on_staged is not None:
+            self.on_staged(table, entry)
+        committed = super().commit(table, entry, on_commit)
+        if table.branch != MAIN_BRANCH:
+            # The reference of a new branch comes next, if this was its first version.
+            self.stage.step("write the reference", [], [REFERENCES])
+        return committed
 
 
 class Server:
@@ -74,16 +94,16 @@ class Server:
         store: Any = SteppedStore(self.store, self.stage)
         self.files: Any = SteppedFiles(files, self.stage)
         anybody = AllowEverything()
-        self.versions = VersionOperations(store, anybody, self.files, check_staged)
+        self.versions = AnnouncedVersions(store, anybody, self.files)
+        self.versions.stage = self.stage
         self.data = LanceTableData(self.versions)
-        refs = LanceTableRefs(self.versions)
-        references = RefOperations(store, anybody, self.versions, refs)
-        self.batches = BatchOperations(store, anybody, self.files, self.versions, refs)
-        self.registrations = RegistrationOperations(store, anybody, self.files, check_staged, self.versions)
+        self.refs = RefOperations(store, anybody, self.versions)
+        stepped: Any = SteppedRefs(self.refs._refs, self.stage)
+        self.refs._refs = stepped
+        self.batches = BatchOperations(store, anybody, self.files, self.versions)
+        self.registrations = RegistrationOperations(store, anybody, self.files, self.versions)
         self.snapshots = LanceTableSnapshots(self.versions, self.data)
-        self.tables = TableOperations(
-            store, anybody, self.files, self.data, self.snapshots, self.versions, references
-        )
+        self.tables = TableOperations(store, anybody, self.files, self.data, self.versions, self.refs)
         self.stepped_store = store
 
     def close(self) -> None:
@@ -266,6 +286,34 @@ class World:
 
         self.checks.append(check)
         return self.actor(name, server, act, *faults)
+
+    def restore(self, name: str, server: int, version: int, *faults: Action) -> Actor:
+        """Commits the content of an old version again, with pylance; retries as the server does."""
+
+        def act(used: Server) -> None:
+            self.label_staged(used, name)
+            with self._told(name, 0, Append(name)) as event:
+                event.result = self.alive(name, lambda: used.snapshots.restore(self.tables[0].table, version))
+
+        return self.actor(name, server, act, *faults)
+
+    def label_staged(self, server: Server, name: str) -> None:
+        """What pylance stages for this actor from here on is known by the actor's name."""
+
+        def label(_: Table, entry: VersionEntry) -> None:
+            self.aliases[entry.manifest_path.rpartition("-")[2]] = name
+            self.labels[self.deployment.files.read(entry.manifest_path)] = f"{name}'s {entry.version}"
+
+        server.versions.on_staged = label
+
+    def alive(self, name: str, call: Callable[[], Result]) -> Result:
+        """pylance makes an ordinary error of the end of a process; it is none."""
+        try:
+            return call()
+        except Exception:
+            if self.run.is_dead(name):
+                raise Killed from None
+            raise
 
     def write_by_location(self, name: str, server: int, version: int, on: int = 0) -> Actor:
         """A writer that knows only where the table is; it puts the final manifest itself."""

@@ -1,34 +1,26 @@
-"""Ports of the catalog: database, storage, table data, authorization."""
+"""Ports of the catalog: database, storage, authorization, remote signing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-import pyarrow as pa
-
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
-from tidemill.catalog.model.dml import EditResult, RowMerge, RowUpdate
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import Namespace
-from tidemill.catalog.model.queries import QueryResult, TableQuery
 from tidemill.catalog.model.receipts import Receipt
-from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.secrets import Secret
-from tidemill.catalog.model.stored_queries import StoredQuery
 from tidemill.catalog.model.tables import (
     Declared,
-    InsertMode,
     Page,
+    StoredQuery,
     Table,
-    TableStatistics,
-    TableSummary,
     TableVersion,
-    WriteResult,
 )
 
 
@@ -258,25 +250,6 @@ class CatalogTransaction(Protocol):
     def now(self) -> datetime:
         """The time of the database, the only clock used for leases and versions."""
 
-    def deferring(self) -> DeferredWrites: ...
-
-    def apply(self, deferred: bytes) -> None:
-        """Applies deferred writes; skips those that no longer apply."""
-
-
-class DeferredWrites(Protocol):
-    """Writes that take effect only if the manifest of a version gets its final name.
-
-    `transaction` reads and checks like the transaction it was made from. It collects writes that belong to
-    the content of the version (coverage, ledger, errors, columns, properties) and makes all others at once.
-    """
-
-    @property
-    def transaction(self) -> CatalogTransaction: ...
-
-    def packed(self) -> bytes | None:
-        """The collected writes as bytes; None if there are none."""
-
 
 class CatalogStore(Protocol):
     def transaction(self) -> AbstractContextManager[CatalogTransaction]: ...
@@ -344,91 +317,25 @@ class TableFiles(Protocol):
         """Storage options with which a client can open the table. They are secret: never log them."""
 
 
-ManifestCheck = Callable[[bytes, int, str, Callable[[str], bool]], None]
-"""Checks the bytes of a staged manifest for a version and a branch. The last argument says which base paths
-the manifest may name. Raises InvalidInput."""
+@dataclass(frozen=True, slots=True)
+class SignRequest:
+    """A request that a client will send. `body` is present if it names the objects of the request."""
+
+    region: str
+    method: str
+    uri: str
+    headers: Mapping[str, Sequence[str]]
+    body: str | None = None
 
 
-class TableRefs(Protocol):
-    """Tags and branches in storage. Versions are those of `table.branch`."""
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """The signed request with all its headers. Never log any part of it."""
 
-    def list_tags(self, table: Table) -> Mapping[str, Tag]: ...
-
-    def create_tag(self, table: Table, name: str, version: int) -> None: ...
-
-    def update_tag(self, table: Table, name: str, version: int) -> None: ...
-
-    def delete_tag(self, table: Table, name: str) -> None: ...
-
-    def list_branches(self, table: Table) -> Mapping[str, Branch]: ...
-
-    def create_branch(self, table: Table, name: str, version: int) -> None:
-        """Commits the first version of the branch. Do not call it in a transaction."""
-
-    def delete_branch(self, table: Table, name: str) -> None:
-        """Also removes its files; raises InvalidTableState if other branches start from it."""
+    uri: str
+    headers: Mapping[str, Sequence[str]]
 
 
-TransactionEffect = Callable[[CatalogTransaction, int], None]
-"""Work that becomes visible together with a version; receives the version number.
-
-It runs in the transaction that reserves the version, through `CatalogTransaction.deferring`.
-"""
-
-
-class TableData(Protocol):
-    """Rows of Lance tables. Every write is a version committed through the catalog."""
-
-    def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        """Writes version 1. `on_commit` runs in the transaction of that version, before its row is added."""
-
-    def insert(self, table: Table, rows: pa.RecordBatchReader, mode: InsertMode) -> WriteResult: ...
-
-    def schema(self, table: Table, version: int | None) -> pa.Schema: ...
-
-    def add_empty_columns(
-        self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
-    ) -> int:
-        """Adds all-null columns (metadata only) and returns the new version."""
-
-
-class TableSnapshots(Protocol):
-    """Operations on a whole version of a Lance table."""
-
-    def restore(self, table: Table, version: int) -> int:
-        """Commits a new version with the content of an old one; returns its number."""
-
-    def summary(self, table: Table, version: int) -> TableSummary: ...
-
-    def statistics(self, table: Table, version: int) -> TableStatistics: ...
-
-    def replace_schema_metadata(self, table: Table, metadata: Mapping[str, str]) -> Mapping[str, str]:
-        """Commits a version whose schema has exactly this metadata; returns the metadata."""
-
-
-class TableQueries(Protocol):
-    """Reads rows of a version that is known to exist."""
-
-    def query(self, table: Table, query: TableQuery, version: int) -> QueryResult: ...
-
-    def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
-        """Queries rows in memory as if they were those of the table."""
-
-    def count_rows(self, table: Table, predicate: str | None, version: int) -> int: ...
-
-    def explain(self, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
-        """The plan of the query."""
-
-    def analyze(self, table: Table, query: TableQuery, version: int) -> str:
-        """Runs the query and returns its plan with the cost of each step."""
-
-
-class TableEdits(Protocol):
-    """Changes rows of Lance tables. Each change is a version committed through the catalog."""
-
-    def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult: ...
-
-    def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
-        """`on_commit` runs in the transaction of the version. It does not run if no row changes."""
-
-    def delete(self, table: Table, predicate: str) -> EditResult: ...
+class RequestSigner(Protocol):
+    def sign(self, location: str, request: SignRequest) -> SignedRequest:
+        """Raises InvalidInput, or OutsideTable for a request outside the location."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final, TypeVar
 
 import structlog
 
 from tidemill.catalog.nonblocking import may_block
-from tidemill.catalog.ports import CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Deadlock, Unavailable
 
 ATTEMPTS: Final = 5
@@ -20,6 +19,7 @@ PAUSES_SECONDS: Final = (0.02, 0.08, 0.3, 0.6, 1.0)
 """Pauses between attempts after a COMMIT with an unknown outcome: two seconds in total."""
 
 ResultT = TypeVar("ResultT")
+TransactionT = TypeVar("TransactionT")
 
 log = structlog.get_logger("tidemill.catalog")
 
@@ -39,15 +39,17 @@ def retry_deadlocks(run: Callable[[], ResultT]) -> ResultT:
     return run()
 
 
-def run_repeatable(store: CatalogStore, work: Callable[[CatalogTransaction], ResultT]) -> ResultT:
-    """Runs work in a transaction; repeats it after a deadlock or an unknown outcome.
+def run_repeatable(
+    transaction: Callable[[], AbstractContextManager[TransactionT]], work: Callable[[TransactionT], ResultT]
+) -> ResultT:
+    """Runs work in a transaction of a store; repeats it after a deadlock or an unknown outcome.
 
     `work` must be idempotent. Raises CommitStateUnknown if the database does not respond within about two
     seconds.
     """
 
     def run() -> ResultT:
-        with store.transaction() as tx:
+        with transaction() as tx:
             return work(tx)
 
     try:

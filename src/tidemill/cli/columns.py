@@ -1,4 +1,4 @@
-"""`tidemill columns …` and `tidemill errors`: how fresh columns are, and where functions failed."""
+"""`tidemill columns …`, `tidemill errors`, `tidemill lineage`: what is known about computed values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.options import BranchOption, ColumnArgument, JsonOption, TableArgument, with_groups
-from tidemill.cli.output import print_json, print_line
-from tidemill.cli.row_output import print_errors, print_status
+from tidemill.cli.output import print_errors, print_json, print_line, print_lineage, print_status
 from tidemill.cli.target import Target
 from tidemill.jobs.model.jobs import RowSelection
 from tidemill.sdk.lake import Lake
 
 columns_app = typer.Typer(no_args_is_help=True, help="Look at computed columns.")
-
 SelectionArgument = Annotated[
     RowSelection, typer.Argument(metavar="stale|missing|failed", help="Which rows.")
 ]
@@ -24,6 +22,9 @@ AnyColumnArgument = Annotated[
 ]
 JobOption = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only those of this job.")]
 TracebackOption = Annotated[bool, typer.Option("--traceback", help="Print the tracebacks, too.")]
+OfColumnOption = Annotated[
+    str | None, typer.Option("--column", metavar="COLUMN", help="Of this column only.")
+]
 
 
 @columns_app.command("status")
@@ -92,3 +93,20 @@ def errors(
 def _is_view(lake: Lake, name: str) -> bool:
     namespace, _, last = name.rpartition(".")
     return last in lake.list_views(namespace or None)
+
+
+@with_groups
+def lineage(
+    table: TableArgument,
+    *,
+    column: OfColumnOption = None,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a table or view is made from, and what is made from it."""
+    with target.open() as lake:
+        found = lake.table(table).lineage(column)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_lineage(found)

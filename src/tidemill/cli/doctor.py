@@ -2,25 +2,180 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
 
-from tidemill.cli.checks import (
-    Check,
-    check_database,
-    check_java,
-    check_python,
-    check_server,
-    check_spark,
-    check_storage,
-)
 from tidemill.cli.options import JsonOption
 from tidemill.cli.output import console, print_json
 from tidemill.cli.target import ROOT, RootOption
+from tidemill.errors import TidemillError
+from tidemill.sdk.connection import find_server
+
+OLDEST_PYTHON: Final = (3, 11)
+# What Spark 4.1 runs on.
+OLDEST_JAVA, NEWEST_JAVA = 17, 21
+SPARK_LINE: Final = "4.1."
+SPARK_ADVICE: Final = "run: pip install 'pyspark>=4.1,<4.2'"
+LEAST_FREE_BYTES: Final = 1 << 30
+JAVA_ADVICE: Final = (
+    "install Java 17 to 21 (for instance 'apt install openjdk-17-jre-headless' or 'brew install openjdk@21') "
+    "and set JAVA_HOME to it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; a fault says what to do about it."""
+
+    name: str
+    is_ok: bool
+    detail: str
+    advice: str = ""
+
+
+def healthy(name: str, detail: str) -> Check:
+    return Check(name, is_ok=True, detail=detail)
+
+
+def fault(name: str, detail: str, advice: str) -> Check:
+    return Check(name, is_ok=False, detail=detail, advice=advice)
+
+
+def check_python() -> Check:
+    found = f"{'.'.join(str(part) for part in sys.version_info[:3])} at {sys.executable}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return fault("Python", found, "use Python 3.11 or newer")
+    return healthy("Python", found)
+
+
+def check_java() -> Check:
+    java = find_java()
+    if java is None:
+        return fault("Java", "none in JAVA_HOME or on PATH", JAVA_ADVICE)
+    major = java_major(java)
+    if major is None:
+        return fault("Java", f"{java} does not say its version", JAVA_ADVICE)
+    if not OLDEST_JAVA <= major <= NEWEST_JAVA:
+        return fault("Java", f"{major} at {java}", JAVA_ADVICE)
+    return healthy("Java", f"{major} at {java}")
+
+
+def check_spark(*, is_deep: bool) -> Check:
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return fault("Spark", "pyspark is not installed", SPARK_ADVICE)
+    if not version.startswith(SPARK_LINE):
+        return fault("Spark", f"pyspark {version}", SPARK_ADVICE)
+    if not is_deep:
+        return healthy("Spark", f"pyspark {version}")
+    rows = spark_rows()
+    if rows is None:
+        return fault(
+            "Spark", f"pyspark {version} starts no session", f"look at Java first, then {SPARK_ADVICE}"
+        )
+    return healthy("Spark", f"pyspark {version}, a local session counted {rows} rows")
+
+
+def check_storage(root: Path) -> Check:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root) as file:
+            file.write(b"tidemill")
+    except OSError as error:
+        detail = f"{root} cannot be written: {error.strerror or error}"
+        return fault("Storage", detail, "choose a folder you may write to, with --root")
+    free = shutil.disk_usage(root).free
+    detail = f"{root} is writable, {free / (1 << 30):.1f} GiB free"
+    if free < LEAST_FREE_BYTES:
+        return fault("Storage", detail, "free at least 1 GiB, or choose another folder with --root")
+    return healthy("Storage", detail)
+
+
+def check_database(root: Path) -> Check:
+    try:
+        settings = _part("tidemill.server.settings").load_settings(root=root)
+        store = _part("tidemill.store.engine").open_store(settings.database)
+    except (TidemillError, OSError, ValueError) as error:
+        return fault("Database", f"cannot be opened: {error}", "look at the database setting and the root")
+    try:
+        store.ping()
+    except TidemillError as error:
+        return fault("Database", f"does not answer: {error}", "start it, or look at its address")
+    finally:
+        store.close()
+    return healthy("Database", "opens and answers")
+
+
+def check_server(root: Path) -> Check:
+    url = find_server(root)
+    start = f"tidemill serve --root {root}"
+    if url is not None:
+        return healthy("Server", f"answers at {url}")
+    if (root / "server.json").exists():
+        return fault("Server", f"the one noted in {root} does not answer", f"start it again: {start}")
+    return healthy("Server", f"none runs under {root} (start one with: {start})")
+
+
+def find_java() -> str | None:
+    """The Java that Spark would take: JAVA_HOME, PATH, then one inside this environment."""
+    configured = os.environ.get("JAVA_HOME")
+    if configured:
+        return _java_of(Path(configured))
+    return shutil.which("java") or _java_of(Path(sys.prefix) / "java")
+
+
+def _java_of(home: Path) -> str | None:
+    java = home / "bin" / "java"
+    return str(java) if java.exists() else None
+
+
+def java_major(java: str) -> int | None:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return read_java_version(said.stderr + said.stdout)
+
+
+def read_java_version(text: str) -> int | None:
+    """The major version in `openjdk version "17.0.9"`; 8 was written as 1.8."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else None
+
+
+def spark_rows() -> int | None:
+    """Starts Spark in a process of its own, so that a broken one cannot take this one along."""
+    code = (
+        "from pyspark.sql import SparkSession as S;"
+        "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate();"
+        "print('rows', s.range(3).count()); s.stop()"
+    )
+    try:
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    found = re.search(r"^rows (\d+)$", said.stdout, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
+def _part(name: str) -> Any:
+    """The database takes a while to import; only this check needs it."""
+    return importlib.import_module(name)
 
 
 def doctor(

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.job_output import follow, print_event, print_job, print_jobs
 from tidemill.cli.options import JsonOption, with_groups
-from tidemill.cli.output import print_json, print_line
+from tidemill.cli.output import follow, print_event, print_job, print_jobs, print_json, print_line
 from tidemill.cli.target import Target
 from tidemill.jobs.model.jobs import JobKind, JobState
 from tidemill.sdk.jobs import Job

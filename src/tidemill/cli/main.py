@@ -9,14 +9,12 @@ import typer
 from rich.console import Console
 
 import tidemill
-from tidemill.cli.columns import columns_app, errors
+from tidemill.cli.columns import columns_app, errors, lineage
 from tidemill.cli.doctor import doctor
-from tidemill.cli.environments import manifests_app
-from tidemill.cli.explain import explain_app
 from tidemill.cli.jobs import jobs_app
-from tidemill.cli.lineage import lineage
+from tidemill.cli.manifests import manifests_app
 from tidemill.cli.output import print_line
-from tidemill.cli.runs import backfill, preview, refresh
+from tidemill.cli.runs import backfill, explain_app, preview, refresh
 from tidemill.cli.serve import serve, work
 from tidemill.cli.views import verify, views_app
 

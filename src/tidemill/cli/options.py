@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import typer
@@ -14,6 +14,7 @@ import typer
 from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.options import Option, options_of
+from tidemill.sdk.options import OnError, fail, retry, skip
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
 ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="A computed column.")]
@@ -21,7 +22,6 @@ ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="For instance 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the job and return.")]
 BranchOption = Annotated[str | None, typer.Option("--branch", help="Branch of the table; main by default.")]
-
 # What was given of the options of a request, by the names that the SDK has for them; failing rows apart.
 BackfillOptions: TypeAlias = Annotated[dict[str, Any], BackfillRequest]
 PreviewOptions: TypeAlias = Annotated[dict[str, Any], PreviewRequest]
@@ -96,3 +96,38 @@ def _maker(kind: Any) -> Callable[..., Any]:
 def _arguments(**given: Any) -> dict[str, Any]:
     """Choices by their names, as the SDK takes them."""
     return {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+
+
+class OnErrorChoice(StrEnum):
+    FAIL = "fail"
+    RETRY = "retry"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """What was said about failing rows."""
+
+    on_error: Annotated[OnErrorChoice | None, declared_option(BackfillRequest, "on_error")] = None
+    attempts: Annotated[int | None, declared_option(ErrorPolicy, "attempts")] = None
+    backoff: Annotated[float | None, declared_option(ErrorPolicy, "backoff_seconds")] = None
+    retry_on: Annotated[list[str] | None, declared_option(ErrorPolicy, "retry_on", "EXCEPTION")] = None
+    max_skipped: Annotated[int | None, declared_option(ErrorPolicy, "max_skipped")] = None
+    max_skipped_fraction: Annotated[float | None, declared_option(ErrorPolicy, "max_skipped_fraction")] = None
+
+    def policy(self) -> OnError | None:
+        """None if nothing was said."""
+        if self.on_error is OnErrorChoice.SKIP:
+            return skip(self.max_skipped, self.max_skipped_fraction, self._retry())
+        if self.max_skipped is not None or self.max_skipped_fraction is not None:
+            raise typer.BadParameter("--max-skipped and --max-skipped-fraction need --on-error skip")
+        return self._retry() or (fail() if self.on_error is OnErrorChoice.FAIL else None)
+
+    def _retry(self) -> OnError | None:
+        said = {"attempts": self.attempts, "backoff": self.backoff, "on": self.retry_on or None}
+        given = {name: value for name, value in said.items() if value is not None}
+        if self.on_error is OnErrorChoice.FAIL and given:
+            raise typer.BadParameter("--attempts, --backoff and --retry-on are for --on-error retry or skip")
+        if not given and self.on_error is not OnErrorChoice.RETRY:
+            return None
+        return retry(**given)  # type: ignore[arg-type]  # each name has its own type

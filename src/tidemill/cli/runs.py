@@ -1,11 +1,15 @@
-"""`tidemill backfill`, `tidemill refresh` and `tidemill preview`: the commands that start jobs."""
+"""The commands about backfills and refreshes: `backfill`, `refresh`, `preview` and `explain …`."""
 
 from __future__ import annotations
 
-from tidemill.cli.job_output import report
+from dataclasses import asdict
+
+import typer
+
 from tidemill.cli.options import (
     BackfillOptions,
     ColumnArgument,
+    ErrorOptions,
     JsonOption,
     NoWaitOption,
     PreviewOptions,
@@ -14,10 +18,11 @@ from tidemill.cli.options import (
     ViewArgument,
     with_groups,
 )
-from tidemill.cli.output import print_json
-from tidemill.cli.policies import ErrorOptions
-from tidemill.cli.row_output import preview_json, print_preview
+from tidemill.cli.output import preview_json, print_json, print_line, print_preview, report
 from tidemill.cli.target import Target
+from tidemill.sdk.explain import Explanation, RefreshExplanation
+
+explain_app = typer.Typer(no_args_is_help=True, help="Say what a backfill or refresh would do, and why.")
 
 
 @with_groups
@@ -71,3 +76,35 @@ def preview(
         print_json(preview_json(found))
     else:
         print_preview(found)
+
+
+@explain_app.command("backfill")
+@with_groups
+def explain_backfill(
+    table: TableArgument,
+    column: ColumnArgument,
+    *,
+    options: BackfillOptions,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """What filling a computed column would do now."""
+    with target.open() as lake:
+        _show(lake.table(table).explain(column, **options), as_json=as_json)
+
+
+@explain_app.command("refresh")
+@with_groups
+def explain_refresh(
+    view: ViewArgument, *, options: RefreshOptions, target: Target, as_json: JsonOption = False
+) -> None:
+    """What refreshing a view would do now."""
+    with target.open() as lake:
+        _show(lake.view(view).explain(**options), as_json=as_json)
+
+
+def _show(explanation: Explanation | RefreshExplanation, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(explanation))
+    else:
+        print_line(str(explanation))

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.sdk.connection import DEFAULT_ROOT, connect
-from tidemill.sdk.embedded import find_server
+from tidemill.sdk.connection import DEFAULT_ROOT, connect, find_server
 from tidemill.sdk.errors import ServerUnreachable
 from tidemill.sdk.lake import Lake
 

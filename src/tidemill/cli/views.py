@@ -9,11 +9,9 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.job_output import report
 from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewArgument, with_groups
-from tidemill.cli.output import print_json, print_line
+from tidemill.cli.output import print_json, print_line, print_verification, report
 from tidemill.cli.target import Target
-from tidemill.cli.view_output import print_verification
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.definitions import SqlDefinition
 from tidemill.sdk.view import View

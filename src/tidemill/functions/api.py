@@ -37,9 +37,9 @@ from tidemill.functions.calling.in_process import InProcessExecutor
 from tidemill.functions.calling.retries import Attempt, AttemptResult, Executor, RetryLoop, RunResult
 from tidemill.functions.environments import missing_packages, site_packages
 from tidemill.functions.failures import FunctionRaised
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.clients import ZygoteSpec
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.functions.isolation.supervision import ChildExecutor
-from tidemill.functions.isolation.zygote_client import ZygoteSpec
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorPolicy, RowFailure
 

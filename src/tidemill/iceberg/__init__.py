@@ -9,7 +9,7 @@ Rooms:
 - `ports`: what the package needs from the catalog database; `errors`: its error classes.
 - `files`, `table_io`: metadata files, and a FileIO for pyiceberg.
 
-A commit flows like this: `operations.table_commits` checks the requirements and applies the updates with
+A commit flows like this: `operations.tables` checks the requirements and applies the updates with
 `metadata.tables`; `operations.commit_engine` writes the new metadata file and swaps the row of the table in
 one transaction, and starts over if another commit was faster. The row decides which state is current. It
 also holds the metadata as the bytes that are served, so loading a table is one query.

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import orjson
 
-from tidemill.catalog.model.locations import LOCAL_URI, URI, normalized_location
+from tidemill.catalog.locations import LOCAL_URI, URI, normalized_location
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
-from tidemill.catalog.model.locations import LOCAL_URI, normalized_location
+from tidemill.catalog.locations import LOCAL_URI, normalized_location
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 

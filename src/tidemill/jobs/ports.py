@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Protocol, cast
+from typing import Protocol
 from uuid import UUID
 
 import numpy as np
@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table, TableVersion, WriteResult
+from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.columns import (
     CheckpointRef,
     ColumnFile,
@@ -26,7 +27,18 @@ from tidemill.jobs.model.columns import (
 )
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.jobs import ANY_JOB, DEFAULT_CLUSTER, Job, JobEvent, JobFilter, Lease, Part, Progress
+from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, TableIndex
+from tidemill.jobs.model.jobs import (
+    ANY_JOB,
+    DEFAULT_CLUSTER,
+    Job,
+    JobEvent,
+    JobFilter,
+    JobRevision,
+    Lease,
+    Part,
+    Progress,
+)
 from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
 from tidemill.jobs.model.views import MaterializedView, Partition, SourceQuery, ViewStage, WrittenRows
 
@@ -91,6 +103,9 @@ class JobEvents(Protocol):
     def append(self, job_id: str, kind: str, data: dict[str, object]) -> None: ...
 
     def list_after(self, job_id: str, sequence: int) -> Sequence[JobEvent]: ...
+
+    def revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        """Of those jobs that exist."""
 
 
 class PartLedger(Protocol):
@@ -218,10 +233,31 @@ class JobTransaction(CatalogTransaction, Protocol):
     @property
     def workers(self) -> WorkerRegistry: ...
 
+    def deferring(self) -> DeferredWrites: ...
 
-def job_transaction(tx: CatalogTransaction) -> JobTransaction:
-    """Catalog code hands on the transaction it was given by our store, which is one of jobs as well."""
-    return cast(JobTransaction, tx)
+    def apply(self, deferred: bytes) -> None:
+        """Applies deferred writes; skips those that no longer apply."""
+
+
+class DeferredWrites(Protocol):
+    """Writes that take effect only if the manifest of a version gets its final name.
+
+    `transaction` reads and checks like the transaction it was made from. It collects writes that belong to
+    the content of the version (coverage, ledger, errors, columns, properties) and makes all others at once.
+    """
+
+    @property
+    def transaction(self) -> JobTransaction: ...
+
+    def packed(self) -> bytes | None:
+        """The collected writes as bytes; None if there are none."""
+
+
+TransactionEffect = Callable[[JobTransaction, int], None]
+"""Work that becomes visible together with a version; receives the version number.
+
+It runs in the transaction that reserves the version, through `JobTransaction.deferring`.
+"""
 
 
 class JobStore(Protocol):
@@ -229,6 +265,24 @@ class JobStore(Protocol):
 
     def reading(self) -> AbstractContextManager[JobTransaction]:
         """For what only reads: every statement sees all that was committed before it; none can write."""
+
+
+class TableVersions(Protocol):
+    """Versions of tables; reads only."""
+
+    def get_branch(self, ident: TableIdent, branch: str) -> Table:
+        """The table on a branch; raises TableNotFound, BranchNotFound, TableIsQuery."""
+
+    def find(self, table: Table, version: int) -> TableVersion | None: ...
+
+    def get(self, table: Table, version: int) -> TableVersion:
+        """Raises TableVersionNotFound."""
+
+    def find_latest(self, table: Table) -> TableVersion | None:
+        """The latest version that can be read; None if the table has no data."""
+
+    def get_latest(self, table: Table) -> TableVersion:
+        """Raises TableHasNoData."""
 
 
 class SourceTables(Protocol):
@@ -280,11 +334,56 @@ class SourceTables(Protocol):
         """
 
 
-class ColumnTypes(Protocol):
-    """Which types columns may have."""
+class TableData(Protocol):
+    """Tables and columns that jobs fill. Every write is a version."""
 
-    def check(self, table: Table, fields: Sequence[pa.Field]) -> None:
-        """Raises InvalidInput when the table's files cannot hold the values of one of these."""
+    def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
+        """Writes version 1. `on_commit` runs in the transaction of that version, before its row is added."""
+
+    def schema(self, table: Table, version: int | None) -> pa.Schema: ...
+
+    def check_types(self, table: Table, fields: Sequence[pa.Field]) -> None:
+        """Raises InvalidInput if the table's files cannot store the values of one of these."""
+
+    def add_empty_columns(
+        self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
+    ) -> int:
+        """Adds all-null columns (metadata only) and returns the new version."""
+
+
+class TableIndexes(Protocol):
+    """Indexes of tables. Each branch has its own."""
+
+    def check(self, table: Table, definition: IndexDefinition) -> IndexDefinition:
+        """Returns the definition with the canonical path of its column.
+
+        Raises TableColumnNotFound, and InvalidInput if the index cannot be built.
+        """
+
+    def build(
+        self, table: Table, definition: IndexDefinition, on_commit: TransactionEffect, watch: BuildWatch
+    ) -> int:
+        """Builds and commits the index; raises TableIndexAlreadyExists unless it is a replacement."""
+
+    def count_rows(self, table: Table) -> int: ...
+
+    def list_all(self, table: Table, version: int) -> Sequence[TableIndex]:
+        """Sorted by name."""
+
+    def statistics(self, table: Table, version: int, name: str) -> IndexStatistics:
+        """Raises TableIndexNotFound."""
+
+    def drop(self, table: Table, name: str) -> int:
+        """Raises TableIndexNotFound."""
+
+    def prewarm(self, table: Table, name: str) -> None:
+        """Raises TableIndexNotFound."""
+
+
+class BuildWatch(Protocol):
+    """Receives the progress of an index build."""
+
+    def rows_done(self, rows: int) -> None: ...
 
 
 class Publisher(Protocol):

@@ -1,22 +1,22 @@
-"""Lance tables through pylance: reading, writing, committing, and publishing the results of jobs.
+"""Lance tables: what callers can do with them, how versions are committed, and what jobs read and write.
 
-The classes here implement ports of `catalog` and `jobs` on top of pylance. Every write ends in
-`committing_namespace`: pylance writes data files and a staged manifest, then calls back into the catalog,
-which records the version and everything that belongs to it in one transaction.
+    model/      values that operations and protocols exchange, without pylance
+    versions/   commits versions, looks them up, and reconciles the database with storage
 
-Rooms:
-
-- Tables: `datasets` opens and commits, `dml` edits rows, `schemas` alters columns, `queries` reads, `indexes`
-  builds indexes, `refs` manages tags and branches, `snapshots` restores, `transaction_log` reads history.
-- Checks of input from clients: `filters`, `field_paths`, `full_text`, `storable_types` and
-  `manifest_format` for staged manifests.
+- Operations, one class per resource: `tables`, `registrations`, `batches`, `rows`, `stored_queries`,
+  `schemas` (columns), `refs` (tags and branches), `snapshots` (restore, statistics), `transactions`. Each
+  checks permissions. Where pylance does the work, its half is in the same module, a class `LanceTable...`.
+- Rows are edited by `edits` and read by `queries` and `full_text`. `indexes` builds indexes for jobs.
+- Every write ends in `committing_namespace`: pylance writes data files and a staged manifest, then calls back
+  into `versions`, which records the version and everything that belongs to it in one transaction.
+  `datasets` opens tables, repeats writes after conflicts and translates pylance's errors.
+- Checks of input from clients: `filters`, `field_paths`, `storable_types`.
 - Sources of jobs: `sources` gives the planner snapshots and changes, found by `changes` and
   `value_comparison`; `key_hashes` and the partitions of `indexes` group rows.
 - Results of jobs: `column_files` and `view_writer` write data without committing, with the help of
-  `row_matching`, `row_hashes`, `row_ids` and `fragment_sink`; `checkpoints` saves values in between;
-  `publisher` commits.
+  `row_matching` and `fragments`; `checkpoints` saves values in between; `publisher` commits.
 
 The package may import `storage` (for file systems), `functions`, `jobs`, `catalog` and `errors`. It knows no
-HTTP, no SQL database and no Spark. `server` wires it up, `spark` uses its readers and writers inside tasks;
-`protocols`, `sdk` and `store` must not import it.
+HTTP, no SQL database, no Spark and nothing of `iceberg`. `server` wires it up, `protocols` call its
+operations, `spark` uses its readers and writers inside tasks; `sdk` and `store` must not import it.
 """

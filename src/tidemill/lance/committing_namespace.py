@@ -3,8 +3,8 @@
 pylance can delegate versioning to a namespace: it asks for the latest version, writes a staged manifest and
 calls `create_table_version`. Remote clients do that over HTTP. Our own writes (inserts, edits, indexes,
 published jobs) pass a `CommittingNamespace` instead, so they take the same path as `version/create` and end
-in the same transaction with the effects in `on_commit`. The call goes in a circle: the core calls this
-adapter, the adapter calls pylance, and pylance calls back into `VersionOperations.commit`.
+in the same transaction with the effects in `on_commit`. The call goes in a circle: an operation calls
+pylance, and pylance calls back into `VersionOperations.commit`.
 
 A commit that bypassed the namespace would create a manifest that the catalog only discovers later, without
 its lease check, ledger entry or coverage.
@@ -32,11 +32,11 @@ from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
 from tidemill.catalog.errors import InvalidTableState, TableVersionAlreadyExists
-from tidemill.catalog.model.locations import is_below, normalized_location
+from tidemill.catalog.locations import is_below, normalized_location
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.errors import TidemillError
+from tidemill.jobs.ports import TransactionEffect
+from tidemill.lance.versions.commit import VersionOperations
 
 
 def check_bases(table: Table, dataset: lance.LanceDataset) -> None:

@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from tidemill.catalog.errors import ConcurrentModification, InvalidTableSchema, TableAlreadyExists
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import InsertMode, Table, WriteResult
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
+from tidemill.catalog.model.tables import Table, WriteResult
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.jobs.ports import JobTransaction, TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace, check_bases
+from tidemill.lance.model.tables import InsertMode
+from tidemill.lance.storable_types import check_storable
+from tidemill.lance.versions.commit import VersionOperations
 
 COMMIT_ATTEMPTS: Final = 20
 CONFLICT_MESSAGES: Final = (
@@ -34,12 +36,16 @@ Written = TypeVar("Written")
 
 
 class LanceTableData:
+    """Rows of Lance tables. Every write is a version committed through the catalog."""
+
     def __init__(self, versions: VersionOperations) -> None:
         self._versions = versions
         self._session = lance.Session()  # type: ignore[attr-defined]  # missing in pylance's stubs
 
     def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        def only_first_version(tx: CatalogTransaction, version: int) -> None:
+        """Writes version 1. `on_commit` runs in the transaction of that version, before its row is added."""
+
+        def only_first_version(tx: JobTransaction, version: int) -> None:
             # Otherwise Lance would overwrite a table that another client has just created.
             if version != 1:
                 raise TableAlreadyExists(table.ident)
@@ -75,9 +81,14 @@ class LanceTableData:
     def schema(self, table: Table, version: int | None) -> pa.Schema:
         return self.open(table, version).schema
 
+    def check_types(self, table: Table, fields: Sequence[pa.Field]) -> None:
+        check_storable(fields, self.open(table, None).data_storage_version)
+
     def add_empty_columns(
         self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
     ) -> int:
+        """Adds all-null columns (metadata only) and returns the new version."""
+
         def write(namespace: CommittingNamespace) -> int:
             dataset = namespace.open()
             for field in fields:

@@ -18,9 +18,10 @@ from lance.query import (
     PhraseQuery,
 )
 
-from tidemill.catalog.field_paths import resolve_path
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.queries import (
+from tidemill.errors import InvalidInput
+from tidemill.lance.field_paths import resolve_path
+from tidemill.lance.model.queries import (
     TextBoolean,
     TextBoost,
     TextMatch,
@@ -29,7 +30,6 @@ from tidemill.catalog.model.queries import (
     TextQuery,
     TextSearch,
 )
-from tidemill.errors import InvalidInput
 
 FIELD = "full_text_query"
 

@@ -19,18 +19,17 @@ from tidemill.catalog.errors import (
     TableIndexAlreadyExists,
     TableIndexNotFound,
 )
-from tidemill.catalog.field_paths import resolve_path
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.indexes import IndexDefinition, IndexStatistics, IndexType, TableIndex
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import TransactionEffect
-from tidemill.catalog.schema_ports import BuildWatch
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import row_set
+from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, IndexType, TableIndex
 from tidemill.jobs.model.views import Partition
+from tidemill.jobs.ports import BuildWatch, TransactionEffect
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, backoff, is_conflict, translated
+from tidemill.lance.field_paths import resolve_path
+from tidemill.lance.versions.commit import VersionOperations
 
 if TYPE_CHECKING:
     # The name is in pylance's stubs only.

@@ -25,16 +25,16 @@ from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import TransactionEffect
 from tidemill.jobs.model.columns import ColumnFile, Published
 from tidemill.jobs.model.coverage import Watched, key_mask, row_set
 from tidemill.jobs.model.views import WrittenRows
+from tidemill.jobs.ports import TransactionEffect
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.datasets import LanceTableData, backoff, is_retryable, translated
-from tidemill.lance.row_ids import with_deletions
+from tidemill.lance.fragments import with_deletions
+from tidemill.lance.versions.commit import VersionOperations
 
 ATTEMPTS: Final = 60
 # A row's address combines the id of its fragment and its offset there.

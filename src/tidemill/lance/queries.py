@@ -13,13 +13,13 @@ from lance.dataset import ColumnOrdering
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.queries import QueryResult, TableQuery, VectorSearch
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.field_paths import PLAIN, get_field, sql_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.full_text import full_text_query
+from tidemill.lance.model.queries import QueryResult, TableQuery, VectorSearch
 
 ROW_ID: Final = "_rowid"
 SYSTEM_COLUMNS: Final = frozenset(
@@ -38,6 +38,8 @@ DEFAULT_NEIGHBOURS: Final = 10
 
 
 class LanceTableQueries:
+    """Reads rows of a version that is known to exist."""
+
     def __init__(self, data: LanceTableData) -> None:
         self._data = data
 
@@ -45,6 +47,7 @@ class LanceTableQueries:
         return _result(_Scan(table.ident, self._data.open(table, version), query), table.ident, version)
 
     def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+        """Queries rows in memory as if they were those of the table."""
         dataset = lance.write_dataset(rows, f"memory://{uuid4()}")
         return _result(_Scan(ident, dataset, query), ident, dataset.version)
 

@@ -9,9 +9,7 @@ from typing import Final
 import pyarrow as pa
 from lance.arrow import BFloat16Type
 
-from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
-from tidemill.lance.datasets import LanceTableData
 
 Test = Callable[[pa.DataType], bool]
 
@@ -48,18 +46,14 @@ LISTS: Final[tuple[Test, ...]] = (pa.types.is_list, pa.types.is_large_list, pa.t
 MAP_VERSION: Final = (2, 2)
 
 
-class LanceColumnTypes:
-    def __init__(self, data: LanceTableData) -> None:
-        self._data = data
-
-    def check(self, table: Table, fields: Sequence[pa.Field]) -> None:
-        version = self._data.open(table, None).data_storage_version
-        for field in fields:
-            fault = find_fault(field.type, version)
-            if fault is not None:
-                raise InvalidInput(
-                    "new_columns", f"'{field.name}' is {field.type}, which Lance cannot store: {fault}"
-                )
+def check_storable(fields: Sequence[pa.Field], version: str) -> None:
+    """Raises InvalidInput if files of this version cannot store one of the fields."""
+    for field in fields:
+        fault = find_fault(field.type, version)
+        if fault is not None:
+            raise InvalidInput(
+                "new_columns", f"'{field.name}' is {field.type}, which Lance cannot store: {fault}"
+            )
 
 
 def find_fault(data_type: pa.DataType, version: str) -> str | None:

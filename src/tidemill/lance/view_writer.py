@@ -33,10 +33,8 @@ from pyroaring import BitMap64
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import key_mask, row_set
 from tidemill.jobs.model.views import Difference, ViewTarget, WrittenRows
-from tidemill.lance.fragment_sink import FragmentSink
-from tidemill.lance.row_hashes import row_hashes
-from tidemill.lance.row_ids import with_row_ids
-from tidemill.lance.row_matching import NO_MATCH, Match, match_rows, numbered, same_rows
+from tidemill.lance.fragments import FragmentSink, with_row_ids
+from tidemill.lance.row_matching import NO_MATCH, Match, match_rows, numbered, row_hashes, same_rows
 
 EXAMPLES: Final = 10
 LONGEST_TEXT: Final = 200

@@ -6,9 +6,9 @@
     management/   at `/api/v1`: jobs, plans, lineage, environments, health
 
 Inside a protocol, `routes/<resource>.py` has one function per operation and the table of its routes,
-`*mapping.py` translates between the wire and the values of the core, and `errors.py` says how each
+`*mapping.py` translates between the wire and the values of operations, and `errors.py` says how each
 `ErrorCode` is answered. A route translates, calls one operation and translates back; it decides nothing.
 
-Protocols do not import each other, and none of them knows Lance files, storage or the database: they get
-the operations of the core as one value, `http.operations.Operations`.
+Protocols do not import each other, `lance` and `iceberg` know only their own format, and none of them knows
+pylance, storage or the database: they get all operations as one value, `http.operations.Operations`.
 """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from tidemill.protocols.http.app import HttpApp
-from tidemill.protocols.http.call import CallerResolver, local_caller
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import CallerResolver, Limits, local_caller
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.service import ICEBERG_SERVICE
 from tidemill.protocols.lance.service import LANCE_SERVICE

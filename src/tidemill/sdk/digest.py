@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidemill.sdk.modules import is_local, is_local_name
+from tidemill.sdk.payload import is_local, is_local_name
 
 # What a code object does; file names, line numbers and qualified names say only where it was written.
 BEHAVIOUR_FLAGS: Final = (

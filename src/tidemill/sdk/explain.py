@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidemill.sdk.http import from_answer
 from tidemill.sdk.names import dotted
 
 # The mode of a refresh that finds everything up to date.
@@ -120,47 +121,17 @@ class RefreshExplanation:
 
 
 def backfill_explanation(table: str, column: str, body: Mapping[str, Any]) -> Explanation:
-    return Explanation(
-        table=table,
-        column=column,
-        read_version=body["read_version"],
-        rows=body["rows"],
-        rows_reused=body["rows_reused"],
-        fragments=body["fragments"],
-        commits=body["commits"],
-        reason=body["reason"],
-        tasks=body.get("tasks", 0),
-        expected_seconds=body.get("expected_seconds"),
-        conflicts=tuple(body.get("conflicts") or ()),
-    )
+    conflicts = tuple(body.get("conflicts") or ())
+    return from_answer(Explanation, body, table=table, column=column, conflicts=conflicts)
 
 
 def refresh_explanation(view: str, body: Mapping[str, Any]) -> RefreshExplanation:
-    return RefreshExplanation(
-        view=view,
-        mode=body["mode"],
-        source_version=body["source_version"],
-        rows=body["rows"],
-        rows_replaced=body["rows_replaced"],
-        rows_removed=body["rows_removed"],
-        rows_reused=body["rows_reused"],
-        reason=body["reason"],
-        keys=body.get("keys"),
-        sources=tuple(map(_source_change, body.get("sources") or ())),
-        expected_seconds=body.get("expected_seconds"),
-        conflicts=tuple(body.get("conflicts") or ()),
+    sources = tuple(
+        from_answer(SourceChange, change, source=object_name(change["source"]))
+        for change in body.get("sources") or ()
     )
-
-
-def _source_change(body: Mapping[str, Any]) -> SourceChange:
-    return SourceChange(
-        source=object_name(body["source"]),
-        from_version=body.get("from_version"),
-        version=body["version"],
-        inserted=body.get("inserted"),
-        updated=body.get("updated"),
-        deleted=body.get("deleted"),
-    )
+    conflicts = tuple(body.get("conflicts") or ())
+    return from_answer(RefreshExplanation, body, view=view, sources=sources, conflicts=conflicts)
 
 
 def object_name(given: str | Sequence[str]) -> str:

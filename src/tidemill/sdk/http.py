@@ -1,22 +1,25 @@
-"""Requests to a Tidemill server, and its refusals as exceptions."""
+"""Requests to a Tidemill server, its refusals as exceptions, and its streams of events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, TypeVar
 
 import httpx
 import pyarrow as pa
 
 from tidemill.sdk.data import stream_bytes
 from tidemill.sdk.errors import ServerUnreachable, request_error
-from tidemill.sdk.events import ServerEvent, read_events
 from tidemill.sdk.names import url_id
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 EVENT_STREAM: Final = "text/event-stream"
 TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
+T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
+DEFAULT_KIND: Final = "message"
 
 
 class ServerClient:
@@ -121,6 +124,19 @@ def pages(
             return
 
 
+def from_answer(kind: type[T], body: Mapping[str, Any], **read: Any) -> T:
+    """A result with what the answer has under the names of its fields; `read` has the others.
+
+    Answers leave out what is null. Such a field gets its default, or None.
+    """
+    given = {}
+    for field in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
+        value = body.get(field.name)
+        if value is not None or field.default is MISSING:
+            given[field.name] = value
+    return kind(**{**given, **read})
+
+
 def _body(response: httpx.Response) -> Any:
     try:
         return response.json()
@@ -134,3 +150,29 @@ def _present(params: Params | None) -> dict[str, str | int | float]:
 
 def _is_loopback(url: str) -> bool:
     return httpx.URL(url).host in {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event of a stream: its kind and the JSON it carries."""
+
+    kind: str
+    data: Any
+
+
+def read_events(lines: Iterable[str]) -> Iterator[ServerEvent]:
+    """The events in the lines of a `text/event-stream`; an event that is cut off is left out."""
+    kind, data = DEFAULT_KIND, list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield ServerEvent(kind, json.loads("\n".join(data)))
+            kind, data = DEFAULT_KIND, []
+            continue
+        # A line that starts with a colon is a comment, sent to keep the connection open.
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)

@@ -8,19 +8,94 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from tidemill.jobs.model.jobs import Failure, JobKind, JobState, Progress
 from tidemill.sdk.errors import JobCancelled, JobFailed, WaitTimedOut
 from tidemill.sdk.http import ServerClient
-from tidemill.sdk.progress import Silence, progress_display
-from tidemill.sdk.verification import Verification, read_verification
+from tidemill.sdk.job_results import Verification, read_verification
 
 # The server answers a waiting request after this long at the latest.
 LONGEST_POLL_SECONDS: Final = 30
 SHOWN_POLL_SECONDS: Final = 1
 # Before listening again when the stream of a job that goes on was cut off.
 RECONNECT_SECONDS: Final = 1.0
+
+
+class ProgressDisplay(Protocol):
+    """Something that shows how far a job is while the block lasts."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def show(self, state: JobState, progress: Progress) -> None: ...
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def show(self, state: JobState, progress: Progress) -> None:
+        return None
+
+
+class TerminalBar:
+    """A bar on standard error, so that results on standard output stay clean."""
+
+    def __init__(self, description: str) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._bars.add_task(description, total=None, note="queued")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def show(self, state: JobState, progress: Progress) -> None:
+        total = progress.total or (1 if state.is_final else None)
+        done = total if state is JobState.DONE and total is not None else progress.done
+        self._bars.update(self._task, total=total, completed=done, note=note(state, progress))
+
+
+def progress_display(description: str) -> ProgressDisplay:
+    return TerminalBar(description)
+
+
+def note(state: JobState, progress: Progress) -> str:
+    """The words beside the bar."""
+    counts = {
+        "computed": progress.computed,
+        "reused": progress.reused,
+        "replaced": progress.replaced,
+        "removed": progress.removed,
+        "skipped": progress.skipped,
+    }
+    shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"{state.value.lower()}{': ' if shown else ''}{shown}"
 
 
 @dataclass(frozen=True, slots=True)

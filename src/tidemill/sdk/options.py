@@ -1,16 +1,186 @@
-"""The arguments of methods that start jobs, as the body of a request; values are checked on the server."""
+"""Options of jobs: error policies, manifests, and the arguments of a method as the body of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
+from tidemill.jobs.model.failures import NAMED_POLICIES, ErrorAction, ErrorPolicy
 from tidemill.jobs.model.options import options_of
 from tidemill.jobs.model.views import RefreshPolicy
-from tidemill.sdk.environments import manifest_request
-from tidemill.sdk.policies import on_error_request
+from tidemill.sdk.http import ServerClient
 
+# What may be written instead of a policy.
+PolicyName = Literal["fail", "retry", "skip"]
+PATH = "/api/v1/manifests"
 Policy = Literal["auto", "incremental", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """A policy for failing rows; made by `tidemill.fail`, `tidemill.retry` and `tidemill.skip`.
+
+    Raises:
+        ValueError: A limit that no job could keep.
+    """
+
+    policy: ErrorPolicy
+
+    def __post_init__(self) -> None:
+        if self.policy.attempts < 1:
+            raise ValueError(f"attempts must be 1 or more, not {self.policy.attempts}")
+        if self.policy.backoff_seconds < 0:
+            raise ValueError(f"backoff must be 0 or more seconds, not {self.policy.backoff_seconds:g}")
+        if self.policy.max_skipped is not None and self.policy.max_skipped < 0:
+            raise ValueError(f"limit must be 0 or more rows, not {self.policy.max_skipped}")
+        fraction = self.policy.max_skipped_fraction
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must be between 0 and 1, not {fraction:g}")
+
+    def request(self) -> dict[str, Any]:
+        """The form it has in a request."""
+        return self.policy.to_json()
+
+
+def fail() -> OnError:
+    """The first row on which the function raises ends the job.
+
+    >>> import tidemill
+    >>> tidemill.fail().request()["action"]
+    'fail'
+    """
+    return OnError(ErrorPolicy())
+
+
+def retry(attempts: int = 3, backoff: float = 1.0, on: Sequence[type[BaseException] | str] = ()) -> OnError:
+    """A failing row is tried again; when every attempt failed, the job does.
+
+    Args:
+        attempts: How often a row is tried in all.
+        backoff: Seconds before the second attempt; doubled before each one after that.
+        on: The exceptions worth another attempt, as classes or by name; none means any.
+
+    >>> import tidemill
+    >>> tidemill.retry(attempts=5, on=(ConnectionError, "TimeoutError")).request()["retry_on"]
+    ['ConnectionError', 'TimeoutError']
+    """
+    if isinstance(on, str | type):
+        raise TypeError(f"on= is a sequence of exceptions; write on=({_name(on)},)")
+    names = tuple(_name(kind) for kind in on)
+    return OnError(ErrorPolicy(attempts=attempts, backoff_seconds=backoff, retry_on=names))
+
+
+def skip(limit: int | None = None, fraction: float | None = None, retry: OnError | None = None) -> OnError:
+    """A failing row is left null and noted in `Table.errors`; the job goes on.
+
+    Args:
+        limit: The job fails when more rows than this were skipped.
+        fraction: The same, as a part of the rows that the job computes, between 0 and 1.
+        retry: Made by `tidemill.retry`: how a row is tried again before it is skipped.
+
+    >>> import tidemill
+    >>> policy = tidemill.skip(limit=100, retry=tidemill.retry(attempts=2)).request()
+    >>> policy["action"], policy["attempts"], policy["max_skipped"]
+    ('skip', 2, 100)
+    """
+    if retry is not None and (not isinstance(retry, OnError) or retry.policy.action is ErrorAction.SKIP):
+        raise TypeError(f"retry= is made by tidemill.retry(...), not {retry!r:.80}")
+    tried = (retry or fail()).policy
+    return OnError(
+        ErrorPolicy(ErrorAction.SKIP, tried.attempts, tried.backoff_seconds, tried.retry_on, limit, fraction)
+    )
+
+
+def on_error_request(given: Any) -> str | dict[str, Any]:
+    """A policy or its name in the form it has in a request."""
+    if isinstance(given, OnError):
+        return given.request()
+    if isinstance(given, str) and given in NAMED_POLICIES:
+        return given
+    raise TypeError(
+        f"on_error= is tidemill.fail(), tidemill.retry(...), tidemill.skip(...) or one of "
+        f"{', '.join(map(repr, NAMED_POLICIES))}, not {given!r:.80}"
+    )
+
+
+def _name(kind: type[BaseException] | str) -> str:
+    if isinstance(kind, str) and kind:
+        return kind
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return kind.__name__
+    raise TypeError(f"{kind!r:.80} is neither an exception nor the name of one")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Packages to install and environment variables to set, for one job.
+
+    Args:
+        pip: Packages in pip's notation.
+        env: Variables and their values.
+
+    >>> import tidemill
+    >>> tidemill.Manifest(pip=["pillow==11.0"], env={"MODEL": "small"}).request()
+    {'pip': ['pillow==11.0'], 'env_vars': {'MODEL': 'small'}}
+    """
+
+    pip: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.pip, str):
+            raise TypeError(f"pip= is a list of packages; write pip=[{self.pip!r}]")
+        if not all(isinstance(package, str) for package in self.pip):
+            raise TypeError(f"pip= is a list of packages, each a string: {self.pip!r:.100}")
+        for name, value in self.env.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"env= has strings for names and values; {name!r:.60} has {value!r:.60}")
+
+    def request(self) -> dict[str, Any]:
+        """The form it has in a request."""
+        return {"pip": list(self.pip), "env_vars": dict(self.env)}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestInfo:
+    """A stored manifest; of its variables only the names are shown, because values may be secrets."""
+
+    name: str
+    pip: tuple[str, ...]
+    env: tuple[str, ...]
+
+
+def manifest_request(given: Any) -> str:
+    """The name of a stored manifest, or the JSON text of one."""
+    if isinstance(given, Manifest):
+        return json.dumps(given.request())
+    if isinstance(given, str) and given:
+        return given
+    raise TypeError(
+        f"manifest= is the name of a stored manifest, a tidemill.Manifest or JSON text, not {given!r:.80}"
+    )
+
+
+def put_manifest(client: ServerClient, name: str, manifest: Manifest) -> None:
+    client.put(_path(name), manifest.request())
+
+
+def list_manifests(client: ServerClient) -> list[ManifestInfo]:
+    found = client.get(PATH).get("manifests", [])
+    return [ManifestInfo(item["name"], tuple(item["pip"]), tuple(item["env_vars"])) for item in found]
+
+
+def drop_manifest(client: ServerClient, name: str) -> None:
+    client.delete(_path(name))
+
+
+def _path(name: str) -> str:
+    if not name:
+        raise ValueError("a manifest needs a name")
+    return f"{PATH}/{quote(name, safe='')}"
 
 
 def policy_request(given: Any) -> str:

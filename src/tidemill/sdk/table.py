@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.sdk.computed import ComputedColumns
+from tidemill.sdk.computed import ColumnInspection, ComputedColumns
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
-from tidemill.sdk.inspection import ColumnInspection
-from tidemill.sdk.lineage import Lineage, lineage
+from tidemill.sdk.status import Lineage, lineage
 
 
 class Table(ComputedColumns, ColumnInspection):

@@ -9,16 +9,13 @@ import pyarrow as pa
 
 from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
-from tidemill.sdk.environments import Manifest
+from tidemill.sdk.computed import job_id_of
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
-from tidemill.sdk.freshness import ViewStatus, view_status
 from tidemill.sdk.http import ServerClient
-from tidemill.sdk.inspection import job_id_of
 from tidemill.sdk.jobs import Job, get_job
 from tidemill.sdk.names import url_id
-from tidemill.sdk.options import Policy, request_body
-from tidemill.sdk.policies import OnError, PolicyName
-from tidemill.sdk.status import RowErrorInfo
+from tidemill.sdk.options import Manifest, OnError, Policy, PolicyName, request_body
+from tidemill.sdk.status import RowErrorInfo, ViewStatus, view_status
 from tidemill.sdk.table import Table
 
 HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})

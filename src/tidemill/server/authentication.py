@@ -1,4 +1,4 @@
-"""Authentication: finds the caller of a request by its API key or bearer token.
+"""Finds the caller of a request by its API key or bearer token, and checks what they are granted.
 
 With clients in the settings, every request needs `x-api-key: <client id>:<secret>` or a bearer token, except
 those to public routes. Tokens are JSON Web Tokens signed with a key derived from the secret key of the
@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 from starlette.datastructures import Headers
 
-from tidemill.catalog.model.callers import LOCAL_CALLER, Caller
-from tidemill.errors import InvalidInput, Unauthenticated
+from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.errors import InvalidInput, PermissionDenied, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken, TokenIssuer
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
@@ -38,9 +39,17 @@ TOKEN_ENDPOINT: Final = "POST /iceberg/v1/oauth/tokens"
 JWT_HEADER: Final = urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=").decode()
 STAMP_BYTES: Final = 12
 TOKEN_KEY: Final = b"tidemill access tokens"
-
 Clock = Callable[[], datetime]
 utc_now: Final[Clock] = partial(datetime.now, UTC)
+Grants: TypeAlias = Mapping[NamespacePath, frozenset[Permission]]
+IMPLIED: Final[Mapping[Permission, frozenset[Permission]]] = {
+    Permission.READ: frozenset({Permission.READ}),
+    Permission.WRITE: frozenset({Permission.WRITE, Permission.READ}),
+    Permission.MANAGE: frozenset({Permission.MANAGE, Permission.WRITE, Permission.READ}),
+    Permission.COMPUTE: frozenset({Permission.COMPUTE, Permission.READ}),
+    Permission.FUNCTION: frozenset({Permission.FUNCTION, Permission.READ}),
+    Permission.ADMIN: frozenset(Permission),
+}
 
 
 class Authentication(TokenIssuer, Protocol):
@@ -218,3 +227,35 @@ def _decoded(text: str) -> bytes:
 
 def _time(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+class AllowEverything:
+    """For embedded servers, whose caller is the owner, and for workers, whose jobs are already authorized."""
+
+    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+        return None
+
+
+class GrantAuthorizer:
+    """A grant applies to its namespace and everything below it. A grant on the root applies everywhere."""
+
+    def __init__(self, grants: Mapping[str, Grants]) -> None:
+        self._allowed = {
+            principal: {path.levels: _with_implied(granted) for path, granted in held.items()}
+            for principal, held in grants.items()
+        }
+
+    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+        allowed = self._allowed.get(caller.principal, {})
+        levels = _namespace_of(resource).levels
+        if not any(permission in allowed.get(levels[:depth], ()) for depth in range(len(levels) + 1)):
+            raise PermissionDenied(caller.principal, permission.value, str(resource))
+
+
+def _namespace_of(resource: NamespacePath | TableIdent) -> NamespacePath:
+    """The namespace whose grants apply. A grant on a namespace does not cover a table of the same name."""
+    return resource.namespace if isinstance(resource, TableIdent) else resource
+
+
+def _with_implied(granted: frozenset[Permission]) -> frozenset[Permission]:
+    return frozenset().union(*(IMPLIED[permission] for permission in granted))

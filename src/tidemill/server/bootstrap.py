@@ -10,28 +10,16 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.schemas import SchemaOperations
 from tidemill.catalog.operations.secrets import SecretOperations
-from tidemill.catalog.operations.snapshots import SnapshotOperations
-from tidemill.catalog.operations.stored_queries import StoredQueryOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.transactions import TransactionOperations
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer
-from tidemill.catalog.signing_ports import RequestSigner
+from tidemill.catalog.ports import Authorizer, RequestSigner
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
 from tidemill.iceberg.operations.names import EntryLocations
 from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
@@ -44,23 +32,29 @@ from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
-from tidemill.jobs.service.submissions import JobOperations, JobTransactions
+from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
 from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.dml import LanceTableEdits
 from tidemill.lance.indexes import LanceTableIndexes
-from tidemill.lance.manifest_format import check_staged
-from tidemill.lance.queries import LanceTableQueries
-from tidemill.lance.refs import LanceTableRefs
-from tidemill.lance.schemas import LanceTableSchemas
-from tidemill.lance.snapshots import LanceTableSnapshots
+from tidemill.lance.refs import RefOperations
+from tidemill.lance.registrations import RegistrationOperations
+from tidemill.lance.rows import RowOperations
+from tidemill.lance.schemas import SchemaOperations
+from tidemill.lance.snapshots import SnapshotOperations
 from tidemill.lance.sources import LanceSourceTables
-from tidemill.lance.storable_types import LanceColumnTypes
-from tidemill.lance.transaction_log import LanceCommitHistory
+from tidemill.lance.stored_queries import StoredQueryOperations
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.transactions import TransactionOperations
+from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
-from tidemill.server.authentication import Authentication, open_authentication
-from tidemill.server.grants import AllowEverything, GrantAuthorizer
+from tidemill.server.authentication import (
+    AllowEverything,
+    Authentication,
+    GrantAuthorizer,
+    open_authentication,
+)
 from tidemill.server.health import ServerHealth, WorkerLiveness
 from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
@@ -104,7 +98,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
     store = open_store(settings.database)
     files = open_warehouse(settings)
     authorizer, cipher = authorizer or _authorizer(settings), InstallationCipher(settings)
-    versions = VersionOperations(store, authorizer, files, check_staged)
+    versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
     return Adapters(
@@ -152,73 +146,49 @@ def build_operations(
     store, authorizer = adapters.store, adapters.authorizer
     jobs = build_jobs(adapters, wake_worker)
     environments = EnvironmentOperations(store, authorizer)
-    refs = LanceTableRefs(adapters.versions)
-    references = RefOperations(store, authorizer, adapters.versions, refs)
-    snapshots = LanceTableSnapshots(adapters.versions, adapters.data)
-    types = LanceColumnTypes(adapters.data)
-    columns = ColumnOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, types)
-    iceberg = build_iceberg(store, adapters.files, authorizer, adapters.signer)
+    files, data, versions = adapters.files, adapters.data, adapters.versions
+    refs = RefOperations(store, authorizer, versions)
+    columns = ColumnOperations(store, authorizer, files, data, adapters.sources)
+    iceberg = build_iceberg(store, files, authorizer, adapters.signer)
     return Operations(
-        namespaces=NamespaceOperations(store, authorizer, adapters.files),
-        tables=TableOperations(
-            store, authorizer, adapters.files, adapters.data, snapshots, adapters.versions, references
-        ),
-        registrations=RegistrationOperations(
-            store, authorizer, adapters.files, check_staged, adapters.versions
-        ),
-        snapshots=SnapshotOperations(authorizer, adapters.versions, snapshots),
-        rows=RowOperations(
-            store,
-            authorizer,
-            adapters.data,
-            LanceTableQueries(adapters.data),
-            LanceTableEdits(adapters.data),
-            adapters.versions,
-        ),
-        versions=adapters.versions,
-        refs=references,
-        batches=BatchOperations(store, authorizer, adapters.files, adapters.versions, refs),
+        namespaces=NamespaceOperations(store, authorizer, files),
+        tables=TableOperations(store, authorizer, files, data, versions, refs),
+        registrations=RegistrationOperations(store, authorizer, files, versions),
+        snapshots=SnapshotOperations(authorizer, versions, data),
+        rows=RowOperations(store, authorizer, data, versions),
+        versions=versions,
+        refs=refs,
+        batches=BatchOperations(store, authorizer, files, versions),
         functions=FunctionOperations(store, authorizer),
-        schemas=SchemaOperations(
-            authorizer, adapters.versions, LanceTableSchemas(adapters.versions), columns
-        ),
-        indexes=IndexOperations(
-            store, authorizer, adapters.versions, LanceTableIndexes(adapters.versions, adapters.data), jobs
-        ),
-        transactions=TransactionOperations(
-            store,
-            authorizer,
-            adapters.versions,
-            LanceCommitHistory(adapters.data),
-            JobTransactions(store, authorizer),
-        ),
+        schemas=SchemaOperations(authorizer, versions, columns),
+        indexes=IndexOperations(store, authorizer, versions, LanceTableIndexes(versions, data), jobs),
+        transactions=TransactionOperations(store, authorizer, versions, data),
         columns=columns,
-        views=ViewOperations(store, authorizer, adapters.files, adapters.data, adapters.sources, jobs),
+        views=ViewOperations(store, authorizer, files, data, adapters.sources, jobs),
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, adapters.cipher),
-        stored_queries=StoredQueryOperations(store, authorizer, adapters.files),
+        stored_queries=StoredQueryOperations(store, authorizer, files),
         explain=Explainer(
             store,
             authorizer,
-            adapters.versions,
+            versions,
             adapters.assessor,
             adapters.view_assessor,
             adapters.clusters,
             environments,
         ),
-        provenance=ColumnProvenance(store, authorizer, adapters.versions, adapters.assessor),
-        lineage=Lineage(store, authorizer, adapters.versions, adapters.sources),
-        view_status=ViewStatusOperations(store, authorizer, adapters.versions, adapters.view_assessor),
+        provenance=ColumnProvenance(store, authorizer, versions, adapters.assessor),
+        lineage=Lineage(store, authorizer, versions, adapters.sources),
+        view_status=ViewStatusOperations(store, authorizer, versions, adapters.view_assessor),
         environments=environments,
         iceberg_tables=iceberg.tables,
-        iceberg_commits=iceberg.commits,
         iceberg_views=iceberg.views,
         iceberg_access=iceberg.access,
         iceberg_signing=iceberg.signing,
         scan_planner=iceberg.planner,
         receipts=ReceiptOperations(store, authorizer, adapters.idempotency_lifetime),
         warehouse_name=adapters.warehouse_name,
-        health=ServerHealth(store, adapters.files, worker),
+        health=ServerHealth(store, files, worker),
         tokens=adapters.authentication,
     )
 
@@ -234,7 +204,6 @@ def _files_of(store: SqlStore, files: Warehouse, table_id: UUID) -> CatalogFileI
 @dataclass(frozen=True, slots=True)
 class IcebergOperations:
     tables: IcebergTableOperations
-    commits: IcebergCommitOperations
     views: IcebergViewOperations
     access: IcebergAccess
     signing: RequestSigning
@@ -261,7 +230,6 @@ def build_iceberg(
     )
     return IcebergOperations(
         tables=tables,
-        commits=IcebergCommitOperations(store, authorizer, locations, committer),
         views=IcebergViewOperations(store, authorizer, metadata, locations, committer),
         access=IcebergAccess(store, authorizer, files, locations),
         signing=RequestSigning(authorizer, tables, signer),

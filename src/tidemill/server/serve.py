@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Limits
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
 from tidemill.server.coalesced_writes import CoalescingProtocol
 from tidemill.server.health import WorkerState

@@ -48,8 +48,8 @@ from tidemill.jobs.worker.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
+from tidemill.server.authentication import AllowEverything
 from tidemill.server.bootstrap import Adapters, build_jobs, build_purger, open_adapters
-from tidemill.server.grants import AllowEverything
 from tidemill.server.logs import configure_logs
 from tidemill.server.parent_watch import stop_with_stdin
 from tidemill.server.settings import ServerSettings

@@ -23,8 +23,7 @@ from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
 from tidemill.functions.api import FunctionRaised
-from tidemill.functions.isolation.pool import warm_up
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation, warm_up
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.views import (

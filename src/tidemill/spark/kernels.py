@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
-from tidemill.functions.isolation.settings import FunctionHost
+from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FillColumn
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure

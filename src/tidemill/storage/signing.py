@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlsplit
 from xml.etree import ElementTree
 
-from tidemill.catalog.signing_ports import SignedRequest, SignRequest
+from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError, Unavailable
 from tidemill.storage.s3 import SCHEME, S3Prefix
 

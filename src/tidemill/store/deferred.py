@@ -34,9 +34,8 @@ from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
-from tidemill.store.coverage import SqlCoverageRepository
+from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.derived import SqlDerivedRepository
-from tidemill.store.ledgers import SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.tables import SqlTableRepository
 
 log = structlog.get_logger("tidemill.store")

@@ -25,8 +25,8 @@ from tidemill.jobs.model.views import (
     ViewKind,
     ViewSource,
 )
+from tidemill.store.bookkeeping import branches_of, forget_subjects
 from tidemill.store.column_types import value_of
-from tidemill.store.coverage import branches_of, forget_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import computed_columns, materialized_views, view_sources
 

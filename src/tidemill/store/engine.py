@@ -1,7 +1,7 @@
 """Opens the catalog database: SQLite for one machine, PostgreSQL for several.
 
 `SqlStore` hides three setups. PostgreSQL uses SQLAlchemy's connection pool for reading and writing. A SQLite
-file has one writer connection per process and a pool of read-only connections (see `tidemill.store.sqlite`).
+file has one writer connection per process and a pool of read-only connections (see `sqlite_connections`).
 SQLite in memory has a single connection, which readers and writers share under the write lock.
 """
 
@@ -23,8 +23,7 @@ from tidemill.errors import InvalidInput
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
-from tidemill.store.sqlite.readers import SqliteReaders
-from tidemill.store.sqlite.writer import SqliteWriter, WriteLock
+from tidemill.store.sqlite_connections import SqliteReaders, SqliteWriter, WriteLock
 from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)

@@ -1,4 +1,4 @@
-"""Lance tables and views as rows, and checks for overlapping locations."""
+"""Lance tables, views and stored queries as rows, and checks for overlapping locations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+import pyarrow as pa
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -29,14 +30,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from tidemill.catalog.errors import NamespaceNotFound, TableAlreadyExists, TableNotFound
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind
+from tidemill.catalog.errors import NamespaceNotFound, StoredQueryNotFound, TableAlreadyExists, TableNotFound
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
+from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, StoredQuery, Table, TableKind
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.jobs import ACTIVE_STATES, JobState
+from tidemill.store.bookkeeping import branches_of, column_subjects, forget_subjects, view_subjects
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
-from tidemill.store.coverage import branches_of, column_subjects, forget_subjects, view_subjects
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.namespaces import (
     find_namespace_id,
@@ -51,6 +52,7 @@ from tidemill.store.schema import (
     jobs,
     materialized_views,
     namespaces,
+    stored_queries,
     table_versions,
     tables,
 )
@@ -335,3 +337,38 @@ def _table(row: Row[Any], namespace: NamespacePath) -> Table:
         kind=TableKind(row.kind),
         properties=row.properties,
     )
+
+
+class SqlStoredQueryRepository:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, query: StoredQuery) -> None:
+        row = {
+            "table_id": query.table.table_id,
+            "statement": query.statement,
+            "query": {
+                "source": list(query.source.levels),
+                "columns": dict(query.columns),
+                "filter": query.filter,
+                "limit": query.limit,
+            },
+            "output": query.output.serialize().to_pybytes(),
+        }
+        self._connection.execute(insert(stored_queries).values(row))
+
+    def get(self, table: Table) -> StoredQuery:
+        row = self._connection.execute(
+            select(stored_queries).where(stored_queries.c.table_id == table.table_id)
+        ).first()
+        if row is None:
+            raise StoredQueryNotFound(table.ident)
+        return StoredQuery(
+            table=table,
+            statement=row.statement,
+            source=table_ident(tuple(row.query["source"])),
+            columns=row.query["columns"],
+            filter=row.query["filter"],
+            limit=row.query["limit"],
+            output=pa.ipc.read_schema(pa.py_buffer(row.output)),
+        )

@@ -19,9 +19,9 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
+from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
 from tidemill.store.compiled_statements import CompiledStatement
-from tidemill.store.coverage import SqlCoverageRepository
 from tidemill.store.deferred import (
     DeferredLog,
     DeferringCoverage,
@@ -32,20 +32,15 @@ from tidemill.store.deferred import (
     apply_deferred,
 )
 from tidemill.store.derived import SqlDerivedRepository
-from tidemill.store.environments import SqlEnvironmentRepository
-from tidemill.store.functions import SqlFunctionRepository
+from tidemill.store.functions import SqlEnvironmentRepository, SqlFunctionRepository
 from tidemill.store.iceberg import SqlIcebergRepository
-from tidemill.store.jobs import SqlJobEvents, SqlJobRepository, SqlWorkerRegistry
-from tidemill.store.leases import SqlJobLeases
-from tidemill.store.ledgers import SqlPartLedger, SqlRowErrorLedger
+from tidemill.store.jobs import SqlJobEvents, SqlJobLeases, SqlJobRepository, SqlWorkerRegistry
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.purges import SqlPurgeQueue
 from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.secrets import SqlSecretRepository
-from tidemill.store.stored_queries import SqlStoredQueryRepository
-from tidemill.store.tables import SqlTableRepository
-from tidemill.store.transaction_properties import SqlTransactionProperties
-from tidemill.store.versions import SqlVersionRepository
+from tidemill.store.tables import SqlStoredQueryRepository, SqlTableRepository
+from tidemill.store.versions import SqlTransactionProperties, SqlVersionRepository
 
 NOW: Final = CompiledStatement(select(DatabaseTime().label("now")))
 

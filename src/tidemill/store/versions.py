@@ -7,11 +7,13 @@ of the manifest and the deferred writes (see `tidemill.store.deferred`) until th
 
 Deleting a version first marks its row and removes it only after its manifest is gone. Without the mark, a
 reader could find the manifest in storage and take it for a version written outside the catalog.
+
+Properties that callers set on transactions are rows here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -33,15 +35,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from tidemill.catalog.errors import TableNotFound, TableVersionAlreadyExists
+from tidemill.catalog.errors import ConcurrentModification, TableNotFound, TableVersionAlreadyExists
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, TableVersion
 from tidemill.errors import InvalidInput
-from tidemill.store.column_types import MAX_BIGINT
+from tidemill.store.bookkeeping import column_subjects, forget_subjects, reader_subjects, view_subjects
+from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
-from tidemill.store.coverage import column_subjects, forget_subjects, reader_subjects, view_subjects
 from tidemill.store.driver_errors import savepoint
-from tidemill.store.schema import coverage, row_errors, table_versions
+from tidemill.store.schema import coverage, row_errors, table_versions, transactions
 from tidemill.store.tables import SqlTableRepository
 
 ON_BRANCH: Final = and_(
@@ -210,3 +212,36 @@ def _version(row: Row[Any]) -> TableVersion:
         digest=row.digest,
         deferred=row.deferred,
     )
+
+
+class SqlTransactionProperties:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, key: str) -> Mapping[str, str]:
+        return self._find(key) or {}
+
+    def put(self, key: str, before: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        query = select(transactions.c.properties).where(transactions.c.transaction_id == key)
+        stored = self._connection.scalar(query.with_for_update())
+        if (stored or {}) != dict(before):
+            raise _conflict(key)
+        values = {"properties": dict(properties), "updated_at": DatabaseTime()}
+        if stored is not None:
+            self._connection.execute(
+                update(transactions).where(transactions.c.transaction_id == key).values(values)
+            )
+            return
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(transactions).values({"transaction_id": key, **values}))
+        except IntegrityError as error:
+            raise _conflict(key) from error
+
+    def _find(self, key: str) -> Mapping[str, str] | None:
+        query = select(transactions.c.properties).where(transactions.c.transaction_id == key)
+        return self._connection.scalar(query)
+
+
+def _conflict(key: str) -> ConcurrentModification:
+    return ConcurrentModification(f"The properties of transaction {key} were changed concurrently; try again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.catalog.model.locations import is_in_table_directory, normalized_location
+from tidemill.catalog.locations import is_in_table_directory, normalized_location
 from tidemill.errors import InvalidInput
 
 

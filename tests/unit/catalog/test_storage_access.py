@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.catalog.operations.tables import storage_access_of
-from tidemill.server.grants import IMPLIED, GrantAuthorizer
+from tidemill.lance.tables import storage_access_of
+from tidemill.server.authentication import IMPLIED, GrantAuthorizer
 
 ADA = Caller("ada")
 HOME, AWAY = NamespacePath(("home",)), NamespacePath(("away",))

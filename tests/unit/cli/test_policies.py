@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import typer
 
-from tidemill.cli.policies import ErrorOptions, OnErrorChoice
-from tidemill.sdk.policies import OnError, fail, retry, skip
+from tidemill.cli.options import ErrorOptions, OnErrorChoice
+from tidemill.sdk.options import OnError, fail, retry, skip
 
 FAIL, RETRY, SKIP = OnErrorChoice.FAIL, OnErrorChoice.RETRY, OnErrorChoice.SKIP
 

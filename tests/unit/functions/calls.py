@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import FunctionKind, source_function
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 

@@ -14,7 +14,7 @@ from tests.geneva import geneva_column
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, computed, failed_rows, settings, text_call
 from tidemill.catalog.model.functions import Function, FunctionKind, sql_function, value_output
 from tidemill.functions.api import ColumnFunction, FunctionRaised
-from tidemill.functions.isolation.settings import Isolation
+from tidemill.functions.isolation.pool import Isolation
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.functions.calls import SKIP, settings, text_call
 from tidemill.functions.api import ColumnFunction, Computed
 from tidemill.functions.blobs import Blob, FileSource
-from tidemill.functions.isolation.settings import Isolation
+from tidemill.functions.isolation.pool import Isolation
 from tidemill.jobs.model.failures import ErrorPolicy
 
 

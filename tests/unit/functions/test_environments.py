@@ -13,7 +13,7 @@ from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.environments import missing_packages, site_packages
-from tidemill.functions.isolation.settings import Isolation
+from tidemill.functions.isolation.pool import Isolation
 
 CALL = text_call("import tiny\ndef f(x): return tiny.VERSION", value_type=pa.string())
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
-from tidemill.catalog.signing_ports import SignedRequest, SignRequest
+from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import PermissionDenied, Unsupported
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.operations.access import RequestSigning

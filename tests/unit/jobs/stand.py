@@ -11,18 +11,18 @@ from uuid import UUID
 import pyarrow as pa
 
 from tests.contract.samples import a_function, a_table, a_version, a_view
+from tidemill.catalog.errors import TableVersionNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableKind, TableVersion
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.plans import TableSnapshot
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
 
 
-class Versions(VersionOperations):
+class Versions:
     """The latest version of every table; 1 unless a test says otherwise."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -30,7 +30,19 @@ class Versions(VersionOperations):
         self.latest: dict[UUID, int] = {}
 
     def find_latest(self, table: Table) -> TableVersion | None:
+        return self.get_latest(table)
+
+    def get_latest(self, table: Table) -> TableVersion:
         return a_version(table.table_id, self.latest.get(table.table_id, 1))
+
+    def find(self, table: Table, version: int) -> TableVersion | None:
+        return a_version(table.table_id, version) if version <= self.get_latest(table).version else None
+
+    def get(self, table: Table, version: int) -> TableVersion:
+        found = self.find(table, version)
+        if found is None:
+            raise TableVersionNotFound(table.ident, version)
+        return found
 
     def get_branch(self, ident: TableIdent, branch: str) -> Table:
         with self._catalog.store.reading() as tx:

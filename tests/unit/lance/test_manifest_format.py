@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.lance.manifest_format import (
+from tidemill.lance.versions.manifest_format import (
     KNOWN_FLAGS,
     DamagedManifest,
     FeatureFlag,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.lance.row_hashes import row_hashes
-from tidemill.lance.row_matching import NO_MATCH, match_rows
+from tidemill.lance.row_matching import NO_MATCH, match_rows, row_hashes
 
 CELLS = st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", None]), st.sampled_from([[], [1.5], None]))
 ROWS = st.lists(CELLS, max_size=12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows
 from tidemill.jobs.model.failures import RowError
@@ -22,6 +21,7 @@ from tidemill.jobs.model.jobs import (
     Job,
     JobEvent,
     JobKind,
+    JobRevision,
     JobState,
     PreviewRequest,
     RefreshRequest,
@@ -39,85 +39,75 @@ from tidemill.jobs.model.plans import (
     RefreshPlan,
     SourceChange,
 )
-from tidemill.jobs.service.columns import ColumnDeclaration, ColumnOperations
+from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.jobs.service.environments import EnvironmentOperations
-from tidemill.jobs.service.explain import Explainer
-from tidemill.jobs.service.lineage import Lineage
-from tidemill.jobs.service.status import ColumnProvenance, ViewStatus, ViewStatusOperations
-from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.service.views import CreatedView, ViewOperations
+from tidemill.jobs.service.job_changes import JobChanges
+from tidemill.jobs.service.status import ViewStatus
+from tidemill.jobs.service.views import CreatedView
 from tidemill.jobs.views.definitions import ViewDefinition
 from tidemill.protocols.http.operations import HealthReport
 
 SOME_ID = UUID(int=7)
+SomeRequest = BackfillRequest | PreviewRequest | RefreshRequest | VerifyRequest
 SOME_TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class Functions(FunctionOperations):
+class Functions:
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
 
-    def register(self, caller: Caller, function: Function) -> Function:
+    def register(self, function: Function) -> Function:
         return self.functions.setdefault(function.digest, function)
 
-    def list_all(self, caller: Caller) -> Sequence[Function]:
+    def list_all(self) -> Sequence[Function]:
         return list(self.functions.values())
 
 
-class Columns(ColumnOperations):
+class Columns:
     def __init__(self) -> None:
         self.declared: list[ColumnDeclaration] = []
 
-    def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
+    def declare(self, declarations: Sequence[ColumnDeclaration]) -> int:
         self.declared.extend(declarations)
         return 2
 
 
-class Views(ViewOperations):
+class Views:
     def __init__(self) -> None:
         self.created: list[ViewDefinition] = []
 
-    def create(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> CreatedView:
+    def create(self, definition: ViewDefinition) -> CreatedView:
         self.created.append(definition)
         return CreatedView(1, "job-1" if definition.is_populated else None)
 
 
-class Jobs(JobOperations):
+class Jobs:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.keys: list[str | None] = []
         self.fault: Exception | None = None
         self.looks = 0
+        self.puts = 0
+        self.changes = JobChanges(self.revisions)
 
-    def submit_backfill(
-        self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
-    ) -> Job:
+    def submit(self, ident: TableIdent, request: SomeRequest, idempotency_key: str | None) -> Job:
         self.keys.append(idempotency_key)
         return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
 
-    def submit_refresh(
-        self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
-    ) -> Job:
-        self.keys.append(idempotency_key)
-        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
-
-    def submit_preview(
-        self, caller: Caller, ident: TableIdent, request: PreviewRequest, idempotency_key: str | None
-    ) -> Job:
-        self.keys.append(idempotency_key)
-        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
-
-    def submit_verify(
-        self, caller: Caller, ident: TableIdent, request: VerifyRequest, idempotency_key: str | None
-    ) -> Job:
-        self.keys.append(idempotency_key)
-        return self.put(some_job(f"job-{len(self.jobs) + 1}", ident, request))
+    submit_backfill = submit_refresh = submit_preview = submit_verify = submit
 
     def put(self, job: Job) -> Job:
         self.jobs[job.job_id] = job
+        self.puts += 1
         return job
 
-    def get(self, caller: Caller, job_id: str) -> Job:
+    def revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        if self.fault is not None:
+            raise self.fault
+        jobs = [job for job in list(self.jobs.values()) if job.job_id in job_ids]
+        return {job.job_id: JobRevision(job.state, self.puts, SOME_TIME) for job in jobs}
+
+    def get(self, job_id: str) -> Job:
         self.looks += 1
         if self.fault is not None:
             raise self.fault
@@ -127,7 +117,6 @@ class Jobs(JobOperations):
 
     def list_recent(
         self,
-        caller: Caller,
         before: str | None,
         limit: int,
         *,
@@ -143,43 +132,43 @@ class Jobs(JobOperations):
         newest = sorted(meant, key=lambda job: job.job_id, reverse=True)
         return [job for job in newest if before is None or job.job_id < before][:limit]
 
-    def cancel(self, caller: Caller, job_id: str) -> Job:
-        job = self.get(caller, job_id)
+    def cancel(self, job_id: str) -> Job:
+        job = self.get(job_id)
         if job.state.is_final:
             raise InvalidJobTransition(job_id, job.state, JobState.CANCELLED)
         return job
 
-    def pause(self, caller: Caller, job_id: str) -> Job:
-        return self.put(replace(self.get(caller, job_id), pause_requested_at=SOME_TIME))
+    def pause(self, job_id: str) -> Job:
+        return self.put(replace(self.get(job_id), pause_requested_at=SOME_TIME))
 
-    def resume(self, caller: Caller, job_id: str) -> Job:
-        return self.put(replace(self.get(caller, job_id), pause_requested_at=None))
+    def resume(self, job_id: str) -> Job:
+        return self.put(replace(self.get(job_id), pause_requested_at=None))
 
-    def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
-        self.get(caller, job_id)
+    def events(self, job_id: str, after: int) -> Sequence[JobEvent]:
+        self.get(job_id)
         return [JobEvent(job_id, number, SOME_TIME, "progress", {"done": number}) for number in (1, 2)][
             after:
         ]
 
 
-class Plans(Explainer):
+class Plans:
     def __init__(self) -> None:
         self.expected_seconds: float | None = None
         change = SourceChange(("docs", "pages"), 2, 3, 0, 0, 0)
         self.refresh_plan = RefreshPlan(RefreshMode.NO_OP, "nothing changed", (change,), 0, rows_reused=5)
 
-    def backfill(self, caller: Caller, ident: TableIdent, request: BackfillRequest) -> BackfillExplanation:
+    def backfill(self, request: BackfillRequest) -> BackfillExplanation:
         groups = tuple(
             CommitGroup(((FragmentWork(number, None, rows),),)) for number, rows in enumerate((10, 5))
         )
         plan = BackfillPlan(3, groups, f"never computed: {request.column}", 2)
         return BackfillExplanation(plan, self.expected_seconds, ("job j is filling this column",))
 
-    def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshExplanation:
+    def refresh(self) -> RefreshExplanation:
         return RefreshExplanation(self.refresh_plan, self.expected_seconds, ("job j is refreshing it",))
 
 
-class Provenance(ColumnProvenance):
+class Provenance:
     """One column, `size`, and whatever rows and errors a test gives it."""
 
     def __init__(self) -> None:
@@ -187,20 +176,13 @@ class Provenance(ColumnProvenance):
         self.row_errors: list[tuple[str, RowError]] = []
         self.branches: list[str | None] = []
 
-    def status(self, caller: Caller, ident: TableIdent, column: str, branch: str | None) -> ColumnStatus:
+    def status(self, column: str, branch: str | None) -> ColumnStatus:
         self.branches.append(branch)
         functions = (FunctionRows("sha256:0", "length", 3, True),)
         return ColumnStatus(column, branch or "main", 4, 5, 3, 1, 1, 0, functions)
 
     def rows(
-        self,
-        caller: Caller,
-        ident: TableIdent,
-        column: str,
-        branch: str | None,
-        selection: RowSelection,
-        after: int | None,
-        limit: int,
+        self, branch: str | None, selection: RowSelection, after: int | None, limit: int
     ) -> Sequence[int]:
         self.branches.append(branch)
         found = self.row_ids.get(selection, [])
@@ -208,8 +190,6 @@ class Provenance(ColumnProvenance):
 
     def errors(
         self,
-        caller: Caller,
-        ident: TableIdent,
         column: str | None,
         branch: str | None,
         *,
@@ -227,26 +207,20 @@ class Provenance(ColumnProvenance):
         ][:limit]
 
 
-class ViewStatuses(ViewStatusOperations):
+class ViewStatuses:
     """The status that a test gives it, and errors by row id."""
 
     def __init__(self) -> None:
         self.given: ViewStatus | None = None
         self.row_errors: list[RowError] = []
 
-    def status(self, caller: Caller, ident: TableIdent) -> ViewStatus:
+    def status(self, ident: TableIdent) -> ViewStatus:
         if self.given is None:
             raise ViewNotFound(ident)
         return self.given
 
     def errors(
-        self,
-        caller: Caller,
-        ident: TableIdent,
-        *,
-        job_id: str | None = None,
-        after: int | None = None,
-        limit: int = 1000,
+        self, *, job_id: str | None = None, after: int | None = None, limit: int = 1000
     ) -> Sequence[RowError]:
         return [
             error
@@ -255,13 +229,13 @@ class ViewStatuses(ViewStatusOperations):
         ][:limit]
 
 
-class Lineages(Lineage):
+class Lineages:
     """Everything is made from `docs.pages` by a chunker, and from something that was dropped."""
 
     def __init__(self) -> None:
         self.asked: list[str | None] = []
 
-    def of(self, caller: Caller, ident: TableIdent, column: str | None) -> ObjectLineage:
+    def of(self, ident: TableIdent, column: str | None) -> ObjectLineage:
         self.asked.append(column)
         words = FunctionName("words", "sha256:0")
         pages = LineageEntry(("docs", "pages"), ObjectKind.TABLE, "text", Through.CHUNKER, words, 1)
@@ -321,7 +295,7 @@ class Health:
 def some_job(
     job_id: str,
     ident: TableIdent,
-    request: BackfillRequest | PreviewRequest | RefreshRequest | VerifyRequest,
+    request: SomeRequest,
     state: JobState = JobState.QUEUED,
 ) -> Job:
     kinds = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from tidemill.sdk.bindings import column_entry, struct_outputs
+from tidemill.sdk.definitions import column_entry, struct_outputs
 from tidemill.sdk.functions import chunker, udf
 
 

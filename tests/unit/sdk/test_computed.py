@@ -11,7 +11,7 @@ import pytest
 from tests.unit.sdk.noting import JOB, NotingServer
 from tidemill.sdk.errors import JobFailed
 from tidemill.sdk.functions import udf
-from tidemill.sdk.policies import retry
+from tidemill.sdk.options import retry
 
 
 class Counts(NamedTuple):

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.catalog.model.functions import decode_base64, decode_envelope, decode_schema
-from tidemill.sdk.bindings import bind
-from tidemill.sdk.definitions import QueryDefinition, SqlDefinition, quoted
+from tidemill.sdk.definitions import QueryDefinition, SqlDefinition, bind, quoted
 from tidemill.sdk.functions import chunker, udf
 from tidemill.sdk.table_functions import udtf
 

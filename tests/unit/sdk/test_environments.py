@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.sdk.noting import NotingServer
-from tidemill.sdk.environments import Manifest, manifest_request
+from tidemill.sdk.options import Manifest, manifest_request
 
 
 def test_a_manifest_travels_as_json_text() -> None:

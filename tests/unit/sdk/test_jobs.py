@@ -13,8 +13,7 @@ from tidemill.jobs.model.jobs import JobState
 from tidemill.sdk import jobs
 from tidemill.sdk.errors import JobCancelled, JobFailed, NotFound, ServerUnreachable, WaitTimedOut
 from tidemill.sdk.http import ServerClient
-from tidemill.sdk.jobs import Job, JobEvent, get_job
-from tidemill.sdk.progress import note
+from tidemill.sdk.jobs import Job, JobEvent, get_job, note
 
 BODY: dict[str, Any] = {
     "job_id": "j1",

@@ -10,9 +10,8 @@ import pytest
 
 from tests.unit.sdk.noting import JOB, NotingServer
 from tests.unit.sdk.test_definitions import DOCS, first, passages
-from tidemill.sdk.environments import Manifest
 from tidemill.sdk.functions import chunker
-from tidemill.sdk.policies import skip
+from tidemill.sdk.options import Manifest, skip
 
 
 class Part(NamedTuple):

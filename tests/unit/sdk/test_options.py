@@ -15,9 +15,7 @@ from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.options import Option, options_of
 from tidemill.jobs.model.views import RefreshPolicy
-from tidemill.sdk.environments import Manifest
-from tidemill.sdk.options import request_body
-from tidemill.sdk.policies import OnError, PolicyName, skip
+from tidemill.sdk.options import Manifest, OnError, PolicyName, request_body, skip
 from tidemill.sdk.table import Table
 from tidemill.sdk.view import View
 

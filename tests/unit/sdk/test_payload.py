@@ -17,8 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.sdk.functions import function_of, udf
-from tidemill.sdk.modules import is_local, is_local_name
-from tidemill.sdk.payload import pickle_callable
+from tidemill.sdk.payload import is_local, is_local_name, pickle_callable
 
 OPEN = "import pickle, sys; function = pickle.load(open(sys.argv[1], 'rb')); print(function(20))"
 PACKAGE = """

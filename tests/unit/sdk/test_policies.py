@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.sdk.policies import OnError, fail, on_error_request, retry, skip
+from tidemill.sdk.options import OnError, fail, on_error_request, retry, skip
 
 ONCE = {"attempts": 1, "backoff_seconds": 1.0, "retry_on": []}
 

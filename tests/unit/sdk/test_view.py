@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.sdk.noting import JOB, NotingServer
 from tests.unit.sdk.test_inspection import ERROR
-from tidemill.sdk.policies import skip
+from tidemill.sdk.options import skip
 from tidemill.sdk.table import Table
 
 STATUS: dict[str, Any] = {

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.object_store import KEY_ID, REGION, SECRET, ObjectStore
-from tidemill.catalog.signing_ports import SignedRequest, SignRequest
+from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput
 from tidemill.storage.s3 import S3Prefix
 from tidemill.storage.signing import OutsideTable, S3RequestSigner

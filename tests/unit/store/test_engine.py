@@ -18,7 +18,7 @@ from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.store.engine import SqlStore, open_store, switch_to_wal
-from tidemill.store.sqlite.writer import WriteLock
+from tidemill.store.sqlite_connections import WriteLock
 
 NOWHERE = "postgresql://ada:secret@/catalog?host=/nowhere"
 

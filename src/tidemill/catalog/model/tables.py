@@ -1,4 +1,4 @@
-"""Tables, their versions, and results of operations on them."""
+"""Lance tables and stored queries as the database knows them, and their versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from uuid import UUID
 import pyarrow as pa
 
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.errors import InvalidInput
 
 MAIN_BRANCH: Final = "main"
 
@@ -99,31 +98,6 @@ class Declared(Enum):
     EXCLUDE = "exclude"
 
 
-class RegisterMode(Enum):
-    """What to do if the name of the table to register is taken."""
-
-    CREATE = "Create"
-    OVERWRITE = "Overwrite"
-
-
-@dataclass(frozen=True, slots=True)
-class TablePoint:
-    """A state of a table: a tag, or a version of a branch. By default the latest version of main."""
-
-    version: int | None = None
-    tag: str | None = None
-    branch: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.tag is not None and not (self.version is None and self.branch is None):
-            raise InvalidInput("tag", "cannot be combined with version or branch")
-
-
-class InsertMode(Enum):
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-
-
 @dataclass(frozen=True, slots=True)
 class WriteResult:
     """The result of writing rows."""
@@ -133,27 +107,17 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSummary:
-    """Counts that can be read from the manifest of a version alone."""
+class StoredQuery:
+    """A stored query; `table` holds its name.
 
-    deleted_rows: int
-    fragments: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatistics:
-    """Statistics of one version. `fragment_rows` are the numbers of rows written to each fragment, sorted."""
-
-    rows: int
-    bytes_on_disk: int
-    indices: int
-    fragment_rows: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableDescription:
-    """A table with its schema at one version. Without a version the table has no data."""
+    `statement` is the text that the client sent. `columns` maps output names to expressions over the source.
+    `output` is the schema at the time the query was stored.
+    """
 
     table: Table
-    version: TableVersion | None
-    schema: pa.Schema | None
+    statement: str
+    source: TableIdent
+    columns: Mapping[str, str]
+    filter: str | None
+    limit: int | None
+    output: pa.Schema

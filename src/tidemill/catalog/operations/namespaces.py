@@ -7,11 +7,11 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
+from tidemill.catalog.locations import TableLocations
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
 from tidemill.catalog.model.tables import Page, Table
-from tidemill.catalog.operations.locations import TableLocations
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable

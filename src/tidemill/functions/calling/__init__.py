@@ -1,8 +1,7 @@
 """Calls functions in the current process, be it that of a task or a child.
 
 - `batches`: what goes in (`BoundFunction`, `Rows`) and what comes out (`Part`)
-- `scalar`: functions called row by row, and the loop that does so
-- `vectorized`: functions called with arrays or record batches, and the bisection of batches that fail
+- `scalar`: functions of one value per row, called row by row or with whole batches; bisection
 - `chunks`: chunkers, called either way
 - `tables`: table functions, which read their source themselves
 - `in_process`: opens a function and chooses among the above by its kind

@@ -12,8 +12,7 @@ import pyarrow as pa
 from tidemill.functions.calling.batches import BoundFunction, Part, Positions, RowIds, Rows
 from tidemill.functions.calling.limits import CallProgress, with_timeout
 from tidemill.functions.calling.retries import Attempt
-from tidemill.functions.calling.scalar import RowByRow, to_array
-from tidemill.functions.calling.vectorized import Bisection
+from tidemill.functions.calling.scalar import Bisection, RowByRow, to_array
 from tidemill.functions.encodings import OpenFunction
 from tidemill.functions.failures import FailedRows
 from tidemill.jobs.model.views import SOURCE_ROW_ID

@@ -9,8 +9,7 @@ from tidemill.functions.calling.batches import BoundFunction, Part, Rows
 from tidemill.functions.calling.chunks import ChunkCalls
 from tidemill.functions.calling.limits import CallProgress
 from tidemill.functions.calling.retries import Attempt, Executor
-from tidemill.functions.calling.scalar import ScalarCalls
-from tidemill.functions.calling.vectorized import VectorizedCalls
+from tidemill.functions.calling.scalar import ScalarCalls, VectorizedCalls
 from tidemill.functions.encodings import open_function
 from tidemill.functions.failures import FUNCTION_ERRORS, as_function_raised
 

@@ -26,7 +26,6 @@ Timeout: an alarm in the child raises TimeoutError in the call, an ordinary fail
 call is still the same one second after its limit, the task kills the child and goes on as after a crash,
 without another try. A zygote exits when its task does, and its children with it.
 
-Modules: `settings`; in the task `supervision` (ChildExecutor), `pool`, `child_client`, `zygote_client`;
-in the other processes `zygote_main`, `child_main`; between them `protocol`. May import `calling`, but
-not `api`.
+Modules: in the task `supervision` (ChildExecutor), `pool` (with the settings), `clients`; in the other
+processes `zygote_main`, `child_main`; between them `protocol`. May import `calling`, but not `api`.
 """

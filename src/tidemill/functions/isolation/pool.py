@@ -1,4 +1,4 @@
-"""The pool of zygotes and children of this process. Idle ones are kept for the next task."""
+"""The pool of zygotes and children of this process, and its settings. Idle ones wait for the next task."""
 
 from __future__ import annotations
 
@@ -7,17 +7,43 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from enum import StrEnum
 from threading import Lock
 from typing import Final
 
 from tidemill.functions.calling.batches import BoundFunction
 from tidemill.functions.failures import HOST_FAILED, error_without_row, synthetic_error
-from tidemill.functions.isolation.child_client import ChildClient
-from tidemill.functions.isolation.settings import FunctionHost
-from tidemill.functions.isolation.zygote_client import ForkedChild, ZygoteClient, ZygoteGone, ZygoteSpec
+from tidemill.functions.isolation.clients import (
+    ChildClient,
+    ForkedChild,
+    ZygoteClient,
+    ZygoteGone,
+    ZygoteSpec,
+)
 
 MAX_IDLE_CHILDREN: Final = 8
 MAX_ZYGOTES: Final = 4
+
+
+class Isolation(StrEnum):
+    """TASK trusts the function: it runs in the process of the task and sees its credentials."""
+
+    TASK = "none"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True)
+class FunctionHost:
+    """Where functions run, and how their processes are started.
+
+    Packages are installed below `environments_root`, one folder per set of packages. `memory_bytes` limits
+    the address space of a child. `command_prefix` goes before the command of the zygote, to drop privileges.
+    """
+
+    isolation: Isolation = Isolation.PROCESS
+    environments_root: str = ""
+    memory_bytes: int | None = None
+    command_prefix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

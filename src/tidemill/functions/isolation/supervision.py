@@ -14,9 +14,8 @@ from typing import Final, TypeAlias
 from tidemill.functions.calling.batches import BoundFunction, NoValues, Part, Rows, failed_part
 from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import CRASHED, FailedRows, Raised
-from tidemill.functions.isolation.child_client import ChildClient, ChildLost
+from tidemill.functions.isolation.clients import ChildClient, ChildLost, ZygoteSpec
 from tidemill.functions.isolation.pool import POOL
-from tidemill.functions.isolation.zygote_client import ZygoteSpec
 
 CRASH_TRIES: Final = 2
 

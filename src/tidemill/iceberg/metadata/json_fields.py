@@ -1,4 +1,4 @@
-"""Reads typed values from JSON objects; errors name the path of the offending field."""
+"""Reads typed values and ids from JSON objects; errors name the path of the offending field."""
 
 from __future__ import annotations
 
@@ -164,3 +164,23 @@ def _integer(value: Any, path: str, kind: str, limit: int) -> int:
     if type(value) is not int or not -limit <= value < limit:
         raise InvalidMetadata(f"Cannot parse to {kind} value: {path}: {abbreviated(value)}")
     return value
+
+
+MAX_INT: Final = 2**31 - 1
+
+
+def id_of(document: Document, key: str) -> int:
+    """Old documents omit an id of 0."""
+    return document.get(key) or 0
+
+
+def find_by_id(documents: Iterable[Document], key: str, wanted: int) -> Document | None:
+    return next((document for document in documents if id_of(document, key) == wanted), None)
+
+
+def next_id(taken: Iterable[int], wanted: int, key: str) -> int:
+    """The wanted id if it is greater than all taken ones, otherwise the next one after those."""
+    result = max(wanted, max(taken, default=-1) + 1)
+    if result > MAX_INT:
+        raise InvalidMetadata(f"{key}: no ids are left after {MAX_INT}")
+    return result

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import id_of, next_id
+from tidemill.iceberg.metadata.builders import (
+    FIRST_PARTITION_ID,
+    SPEC,
+    TableBuilder,
+    set_current_id,
+    with_field_ids,
+)
 from tidemill.iceberg.metadata.json_fields import (
     find_int,
     get_field,
@@ -15,17 +21,13 @@ from tidemill.iceberg.metadata.json_fields import (
     get_list,
     get_object,
     get_string,
+    id_of,
+    next_id,
 )
-from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import (
-    FIRST_PARTITION_ID,
-    SPEC,
-    TableBuilder,
-    set_current_id,
-    with_field_ids,
-)
-from tidemill.iceberg.metadata.transforms import (
+from tidemill.iceberg.metadata.schemas import current_columns
+from tidemill.iceberg.metadata.types import (
     VOID,
+    Column,
     can_transform,
     canonical_transform,
     check_transform,
@@ -94,7 +96,7 @@ def check_add_spec(update: Document, where: str) -> None:
 
 def add_spec(builder: TableBuilder, update: Document) -> None:
     """Assigns the id; an identical existing spec counts as added, so a retry succeeds."""
-    columns = builder.current_columns
+    columns = current_columns(builder)
     if columns is None:
         raise InvalidMetadata("Cannot add a partition spec before a schema is added")
     specs = builder.document["partition-specs"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata, RequirementFailed
+from tidemill.iceberg.metadata.builders import implied_refs, with_defaults
 from tidemill.iceberg.metadata.json_fields import find_long, get_int, get_object, get_string
-from tidemill.iceberg.metadata.table_builder import implied_refs, with_defaults
 from tidemill.iceberg.model.entries import Document
 
 _CREATE: Final = "assert-create"

@@ -1,15 +1,15 @@
-"""Schemas: their columns, equality, fresh ids, and the format version they need."""
+"""Schemas: their columns, equality, fresh ids, the format version they need, and the updates of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.defaults import DEFAULTS, check_default
+from tidemill.iceberg.metadata.builders import SCHEMA, TableBuilder, set_current_id
 from tidemill.iceberg.metadata.json_fields import (
     abbreviated,
+    find_by_id,
     find_int,
     find_string,
     get_boolean,
@@ -19,33 +19,14 @@ from tidemill.iceberg.metadata.json_fields import (
     get_list,
     get_object,
     get_string,
+    id_of,
+    next_id,
 )
-from tidemill.iceberg.metadata.types import first_version, get_family
+from tidemill.iceberg.metadata.types import DEFAULTS, Column, check_default, first_version, get_family
 from tidemill.iceberg.model.entries import Document
 
 _DEFAULTS_SINCE: Final = 3
 _TYPE_KEYS: Final = frozenset({"type", "element", "key", "value"})
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A field at any depth; `name` is its full path, `type` a type name or a JSON object."""
-
-    field_id: int
-    name: str
-    type: Any
-    is_required: bool
-    parent: int | None
-    has_default: bool = False
-
-    @property
-    def is_primitive(self) -> bool:
-        return isinstance(self.type, str) and self.type.lower() != "variant"
-
-    @property
-    def kind(self) -> str:
-        """The name of the type, for error messages."""
-        return self.type if isinstance(self.type, str) else str(self.type["type"])
 
 
 def same_schema(left: Document, right: Document) -> bool:
@@ -254,3 +235,54 @@ def _fresh_type(kind: Any, renew: Callable[[int], int]) -> Any:
     names = ("element",) if kind["type"] == "list" else ("key", "value")
     ids = {f"{name}-id": renew(kind[f"{name}-id"]) for name in names}
     return {**kind, **ids, **{name: _fresh_type(kind[name], renew) for name in names}}
+
+
+def current_columns(builder: TableBuilder) -> dict[int, Column] | None:
+    """Columns of the current schema; None before there is one."""
+    schema = find_by_id(builder.document["schemas"], "schema-id", builder.document["current-schema-id"])
+    return None if schema is None else get_columns(schema, "schemas")
+
+
+def check_add_schema(update: Document, where: str) -> None:
+    path = f"{where}.schema"
+    get_columns(get_object(get_field(update, "schema", where), path), path)
+
+
+def add_schema(builder: TableBuilder, update: Document) -> None:
+    """Assigns the id; an identical existing schema counts as added, so a retry succeeds."""
+    schema = update["schema"]
+    columns = get_columns(schema, "schema")
+    check_version(columns, builder.version)
+    last_column_id = max(columns, default=0)
+    if last_column_id > builder.document["last-column-id"]:
+        builder.put("last-column-id", last_column_id)
+    schemas = builder.document["schemas"]
+    known = next((known for known in schemas if same_schema(known, schema)), None)
+    if known is not None:
+        builder.last_schema_id = id_of(known, "schema-id")
+        return
+    ids = [id_of(known, "schema-id") for known in schemas]
+    builder.last_schema_id = next_id(ids, builder.document["current-schema-id"], "schema-id")
+    builder.put("schemas", [*schemas, stored_schema(schema, builder.last_schema_id)])
+
+
+def check_set_current_schema(update: Document, where: str) -> None:
+    get_int(update, "schema-id", where)
+
+
+def set_current_schema(builder: TableBuilder, update: Document) -> None:
+    set_current_id(builder, SCHEMA, update["schema-id"], builder.last_schema_id)
+
+
+def check_remove_schemas(update: Document, where: str) -> None:
+    get_ints(update, "schema-ids", where)
+
+
+def remove_schemas(builder: TableBuilder, update: Document) -> None:
+    removed = set(update["schema-ids"])
+    if builder.document["current-schema-id"] in removed:
+        raise InvalidMetadata("Cannot remove the current schema")
+    schemas = builder.document["schemas"]
+    remaining = [schema for schema in schemas if id_of(schema, "schema-id") not in removed]
+    if len(remaining) < len(schemas):
+        builder.put("schemas", remaining)

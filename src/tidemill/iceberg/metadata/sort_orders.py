@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import next_id
+from tidemill.iceberg.metadata.builders import ORDER, UNSORTED, TableBuilder, set_current_id
 from tidemill.iceberg.metadata.json_fields import (
     abbreviated,
     find_int,
@@ -14,10 +14,11 @@ from tidemill.iceberg.metadata.json_fields import (
     get_object,
     get_objects,
     get_string,
+    next_id,
 )
-from tidemill.iceberg.metadata.schemas import Column
-from tidemill.iceberg.metadata.table_builder import ORDER, UNSORTED, TableBuilder, set_current_id
-from tidemill.iceberg.metadata.transforms import (
+from tidemill.iceberg.metadata.schemas import current_columns
+from tidemill.iceberg.metadata.types import (
+    Column,
     can_transform,
     canonical_transform,
     check_transform,
@@ -78,7 +79,7 @@ def check_add_order(update: Document, where: str) -> None:
 
 def add_order(builder: TableBuilder, update: Document) -> None:
     """Assigns the id; an identical existing order counts as added, so a retry succeeds."""
-    columns = builder.current_columns
+    columns = current_columns(builder)
     if columns is None:
         raise InvalidMetadata("Cannot add a sort order before a schema is added")
     orders = builder.document["sort-orders"]

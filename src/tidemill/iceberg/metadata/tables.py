@@ -1,4 +1,4 @@
-"""Metadata documents of tables: creates new ones, applies commits, and selects what is served."""
+"""Metadata documents of tables: creates new ones, applies commits, and validates registered ones."""
 
 from __future__ import annotations
 
@@ -8,31 +8,48 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tidemill.iceberg.errors import InvalidMetadata
-from tidemill.iceberg.metadata.ids import find_by_id
-from tidemill.iceberg.metadata.json_fields import (
-    check_depth,
-    get_object,
-    get_string_map,
-    without_nulls,
-)
-from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, fresh_spec
-from tidemill.iceberg.metadata.properties import (
+from tidemill.iceberg.metadata.attributes import (
     SUPPORTED_VERSION,
+    check_encryption_key,
     deletes_old_metadata,
+    get_uuid,
     max_previous_versions,
     new_properties,
     requested_version,
+    without_trailing_slashes,
 )
-from tidemill.iceberg.metadata.references import prune_snapshot_log
-from tidemill.iceberg.metadata.schemas import check_version, fresh_schema, get_columns
+from tidemill.iceberg.metadata.builders import MAIN, TableBuilder, empty_document, implied_refs, with_defaults
+from tidemill.iceberg.metadata.json_fields import (
+    abbreviated,
+    check_depth,
+    find_by_id,
+    find_int,
+    find_long,
+    get_field,
+    get_int,
+    get_list,
+    get_long,
+    get_object,
+    get_objects,
+    get_string,
+    get_string_map,
+    id_of,
+    without_nulls,
+)
+from tidemill.iceberg.metadata.partitions import check_spec, check_spec_columns, check_spec_fields, fresh_spec
+from tidemill.iceberg.metadata.schemas import check_version, current_columns, fresh_schema, get_columns
+from tidemill.iceberg.metadata.snapshots import (
+    check_log_times,
+    check_partition_statistics,
+    check_ref,
+    check_snapshot,
+    check_statistics,
+    prune_snapshot_log,
+)
 from tidemill.iceberg.metadata.sort_orders import check_order, check_order_columns, fresh_order
-from tidemill.iceberg.metadata.table_attributes import without_trailing_slashes
-from tidemill.iceberg.metadata.table_builder import TableBuilder, empty_document, implied_refs, with_defaults
-from tidemill.iceberg.metadata.table_documents import check_table
-from tidemill.iceberg.metadata.table_updates import UPDATE_KINDS, UpdateKind, checked_updates
+from tidemill.iceberg.metadata.types import Column
+from tidemill.iceberg.metadata.update_kinds import TABLE_UPDATES, UpdateKind, checked_table_updates
 from tidemill.iceberg.model.entries import Document, NewTable
-
-__all__ = ["changed_table", "check_table", "expired_metadata_files", "new_table", "refs_only"]
 
 
 def new_table(new: NewTable, location: str, table_uuid: UUID, now_ms: int) -> Document:
@@ -73,12 +90,14 @@ def changed_table(
     base_location: str | None,
 ) -> Document:
     """The document after the updates, or `base` itself if they change nothing; without a base, a new one."""
-    checked = checked_updates(updates)
+    checked = checked_table_updates(updates)
     if base is None:
-        builder = TableBuilder(empty_document(_initial_version(checked), now_ms), now_ms, is_new=True)
+        document = empty_document(_initial_version(checked), now_ms)
+        builder = TableBuilder(document=document, now_ms=now_ms, is_new=True)
     else:
         # Never goes back in time, whatever the clock says: readers reject logs that are not in order.
-        builder = TableBuilder(with_defaults(base), max(now_ms, base["last-updated-ms"]), is_new=False)
+        moment = max(now_ms, base["last-updated-ms"])
+        builder = TableBuilder(document=with_defaults(base), now_ms=moment, is_new=False)
     for kind, update in checked:
         kind.apply(builder, update)
     if base is not None and not builder.has_changed:
@@ -124,9 +143,9 @@ def _check_description(new: NewTable) -> None:
         check_order(new.write_order, "write-order")
 
 
-def _initial_version(updates: Sequence[tuple[UpdateKind, Document]]) -> int:
+def _initial_version(updates: Sequence[tuple[UpdateKind[TableBuilder], Document]]) -> int:
     """A table created by a commit starts with the version of its first upgrade."""
-    upgrade = UPDATE_KINDS["upgrade-format-version"]
+    upgrade = TABLE_UPDATES["upgrade-format-version"]
     version = next((update["format-version"] for kind, update in updates if kind is upgrade), 2)
     if not 1 <= version <= SUPPORTED_VERSION:
         raise InvalidMetadata(f"Unsupported format version: v{version} (supported: v{SUPPORTED_VERSION})")
@@ -164,7 +183,7 @@ def _finish(builder: TableBuilder) -> None:
 def _check_current_ids(builder: TableBuilder) -> None:
     """Checks that the default spec and order fit the current schema."""
     document = builder.document
-    columns = builder.current_columns
+    columns = current_columns(builder)
     if columns is None:
         raise InvalidMetadata(f"Cannot find schema with current-schema-id={document['current-schema-id']}")
     spec = find_by_id(document["partition-specs"], "spec-id", document["default-spec-id"])
@@ -184,3 +203,161 @@ def _mirror_for_v1(document: Document) -> None:
         document["schema"] = find_by_id(schemas, "schema-id", document["current-schema-id"])
         spec = find_by_id(specs, "spec-id", document["default-spec-id"])
         document["partition-spec"] = None if spec is None else spec["fields"]
+
+
+_WHERE = "metadata"
+
+
+def check_table(metadata: Document) -> None:
+    """Raises InvalidMetadata, naming the field, if the document is not a valid table that can be served."""
+    check_depth(get_object(metadata, _WHERE), _WHERE)
+    version = get_int(metadata, "format-version", _WHERE)
+    if not 1 <= version <= SUPPORTED_VERSION:
+        raise InvalidMetadata(f"Cannot read unsupported version {version}")
+    _check_fields(metadata, version)
+    _check_lists(metadata)
+    _check_schema_spec_and_order(metadata, version)
+    _check_history(with_defaults(metadata))
+
+
+def _check_fields(metadata: Document, version: int) -> None:
+    if version > 1 or metadata.get("table-uuid") is not None:
+        get_uuid(metadata, "table-uuid", _WHERE)
+    if not get_string(metadata, "location", _WHERE):
+        raise InvalidMetadata(f"Table location is required in format v{version}")
+    get_long(metadata, "last-updated-ms", _WHERE)
+    get_int(metadata, "last-column-id", _WHERE)
+    find_long(metadata, "current-snapshot-id", _WHERE)
+    find_int(metadata, "last-partition-id", _WHERE)
+    if version > 1:
+        get_long(metadata, "last-sequence-number", _WHERE)
+        get_int(metadata, "last-partition-id", _WHERE)
+    if version > 2:
+        get_long(metadata, "next-row-id", _WHERE)
+    if metadata.get("properties") is not None:
+        get_string_map(metadata, "properties", _WHERE)
+
+
+def _check_lists(metadata: Document) -> None:
+    for key, check in (
+        ("snapshots", check_snapshot),
+        ("statistics", check_statistics),
+        ("partition-statistics", check_partition_statistics),
+        ("snapshot-log", _check_snapshot_entry),
+        ("metadata-log", _check_metadata_entry),
+        ("encryption-keys", check_encryption_key),
+    ):
+        if metadata.get(key) is not None:
+            for index, item in enumerate(get_objects(metadata, key, _WHERE)):
+                check(item, f"{_WHERE}.{key}[{index}]")
+    if metadata.get("refs") is not None:
+        refs = get_object(metadata["refs"], f"{_WHERE}.refs")
+        for name, ref in refs.items():
+            path = f"{_WHERE}.refs.{name}"
+            check_ref(get_object(ref, path), path)
+
+
+def _check_snapshot_entry(entry: Document, where: str) -> None:
+    get_long(entry, "timestamp-ms", where)
+    get_long(entry, "snapshot-id", where)
+
+
+def _check_metadata_entry(entry: Document, where: str) -> None:
+    get_long(entry, "timestamp-ms", where)
+    get_string(entry, "metadata-file", where)
+
+
+def _check_schema_spec_and_order(metadata: Document, version: int) -> None:
+    columns = _current_columns(metadata, version)
+    _check_specs(metadata, version, columns)
+    if _has_list(metadata, "sort-orders", version):
+        default_id = get_int(metadata, "default-sort-order-id", _WHERE)
+        orders = get_objects(metadata, "sort-orders", _WHERE)
+        for index, order in enumerate(orders):
+            path = f"{_WHERE}.sort-orders[{index}]"
+            get_int(order, "order-id", path)
+            check_order(order, path)
+        _check_unique(orders, "order-id", "sort-orders")
+        check_order_columns(_get_by_id(orders, "order-id", default_id, "sort-orders"), columns)
+
+
+def _current_columns(metadata: Document, version: int) -> dict[int, Column]:
+    if not _has_list(metadata, "schemas", version):
+        schema = get_object(get_field(metadata, "schema", _WHERE), f"{_WHERE}.schema")
+        return get_columns(schema, f"{_WHERE}.schema")
+    current_id = get_int(metadata, "current-schema-id", _WHERE)
+    schemas = get_objects(metadata, "schemas", _WHERE)
+    for index, schema in enumerate(schemas):
+        get_columns(schema, f"{_WHERE}.schemas[{index}]")
+    _check_unique(schemas, "schema-id", "schemas")
+    return get_columns(_get_by_id(schemas, "schema-id", current_id, "schemas"), f"{_WHERE}.schemas")
+
+
+def _check_specs(metadata: Document, version: int, columns: dict[int, Column]) -> None:
+    if not _has_list(metadata, "partition-specs", version):
+        path = f"{_WHERE}.partition-spec"
+        fields = get_list(get_field(metadata, "partition-spec", _WHERE), path)
+        check_spec_fields(fields, path)
+        check_spec_columns({"fields": fields}, columns)
+        return
+    default_id = get_int(metadata, "default-spec-id", _WHERE)
+    specs = get_objects(metadata, "partition-specs", _WHERE)
+    for index, spec in enumerate(specs):
+        check_spec(spec, f"{_WHERE}.partition-specs[{index}]")
+    _check_unique(specs, "spec-id", "partition-specs")
+    check_spec_columns(_get_by_id(specs, "spec-id", default_id, "partition-specs"), columns)
+
+
+def _check_history(table: Document) -> None:
+    """Checks that references and current snapshot exist, and that sequence numbers and logs are in order."""
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in table["snapshots"]}
+    if len(snapshots) < len(table["snapshots"]):
+        raise InvalidMetadata(f"Snapshot ids are not unique: {_WHERE}.snapshots")
+    last = table["last-sequence-number"] if table["format-version"] > 1 else 0
+    for snapshot in snapshots.values():
+        sequence = snapshot.get("sequence-number") or 0
+        if sequence > last:
+            raise InvalidMetadata(
+                f"Invalid snapshot with sequence number {sequence} greater than last sequence number {last}"
+            )
+    for name, ref in table["refs"].items():
+        if ref["snapshot-id"] not in snapshots:
+            raise InvalidMetadata(
+                f"Snapshot for reference {name} does not exist in the existing snapshots list"
+            )
+    _check_current(table["current-snapshot-id"], table["refs"].get(MAIN))
+    check_log_times(table["snapshot-log"], table["last-updated-ms"], "snapshot log")
+    check_log_times(table["metadata-log"], table["last-updated-ms"], "metadata log")
+
+
+def _check_current(current: int | None, main: Document | None) -> None:
+    if main is None:
+        return
+    if current in (None, -1):
+        raise InvalidMetadata(f"Current snapshot is not set, but main branch exists: {abbreviated(main)}")
+    if current != main["snapshot-id"]:
+        raise InvalidMetadata(
+            f"Current snapshot ID does not match main branch ({current} != {main['snapshot-id']})"
+        )
+
+
+def _has_list(metadata: Document, key: str, version: int) -> bool:
+    """Early v1 writers omit the list."""
+    if metadata.get(key) is not None:
+        return True
+    if version > 1:
+        raise InvalidMetadata(f"{key} must exist in format v{version}")
+    return False
+
+
+def _get_by_id(documents: list[Document], key: str, wanted: int, label: str) -> Document:
+    document = find_by_id(documents, key, wanted)
+    if document is None:
+        raise InvalidMetadata(f"Cannot find {key}={wanted} in {_WHERE}.{label}")
+    return document
+
+
+def _check_unique(documents: list[Document], key: str, label: str) -> None:
+    ids = [id_of(document, key) for document in documents]
+    if len(set(ids)) < len(ids):
+        raise InvalidMetadata(f"{key} is not unique in {_WHERE}.{label}: {ids}")

@@ -8,11 +8,10 @@ from uuid import UUID
 
 import orjson
 
+from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.tables import storage_access_of
-from tidemill.catalog.ports import Authorizer, TableFiles
-from tidemill.catalog.signing_ports import RequestSigner, SignedRequest, SignRequest
+from tidemill.catalog.ports import Authorizer, RequestSigner, SignedRequest, SignRequest, TableFiles
 from tidemill.errors import Unsupported
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.iceberg.operations.names import EntryLocations

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID, uuid4
 
+from tidemill.catalog.locations import ICEBERG_DIRECTORY
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.locations import ICEBERG_DIRECTORY
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, TidemillError

@@ -1,4 +1,8 @@
-"""Operations on Iceberg tables, except commits: create, stage, load, register, rename, drop."""
+"""Operations on Iceberg tables: create, stage, load, commit, register, rename, drop.
+
+A commit checks the client's requirements and applies its updates to the state that is current at that
+moment. The commit engine calls the planning code here again whenever another commit changes that state first.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,14 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import Authorizer
-from tidemill.iceberg.errors import IcebergTableNotFound, MetadataFileNotFound
+from tidemill.errors import InvalidInput
+from tidemill.iceberg.errors import IcebergTableNotFound, MetadataFileNotFound, NameTaken
 from tidemill.iceberg.files import MetadataFiles
-from tidemill.iceberg.metadata.tables import check_table, new_table
+from tidemill.iceberg.metadata.requirements import check_table_requirements, is_create
+from tidemill.iceberg.metadata.tables import changed_table, check_table, expired_metadata_files, new_table
+from tidemill.iceberg.metadata.update_kinds import checked_table_updates
 from tidemill.iceberg.model.entries import (
+    Change,
     Document,
     Entry,
     EntryKind,
@@ -33,7 +41,7 @@ from tidemill.iceberg.operations.names import (
 )
 from tidemill.iceberg.operations.outcomes import run_transaction
 from tidemill.iceberg.operations.purges import Purger
-from tidemill.iceberg.ports import IcebergStore, OnCommit
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
 
 
 class IcebergTableOperations:
@@ -100,6 +108,20 @@ class IcebergTableOperations:
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         return self._names.list_in(caller, namespace, page)
 
+    def commit(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
+        """Applies the change to the current state, and again whenever that changes before the commit."""
+        [entry] = self._commit_changes(caller, [change], lambda tx, entries: on_commit(tx, entries[0]))
+        return entry
+
+    def commit_all(self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[None]) -> None:
+        idents = [change.ident for change in changes]
+        duplicate = next((ident for ident in idents if idents.count(ident) > 1), None)
+        if duplicate is not None:
+            raise InvalidInput(
+                "table-changes", f"{duplicate} appears more than once; put all its updates into one change"
+            )
+        self._commit_changes(caller, changes, lambda tx, _: on_commit(tx, None))
+
     def register(
         self,
         caller: Caller,
@@ -152,3 +174,61 @@ class IcebergTableOperations:
             check_name_free(tx, entry)
             check_no_overlap(tx, entry)
             return entry, new_table(new, location, entry_id, now_ms(tx))
+
+    def _commit_changes(
+        self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[Sequence[Entry]]
+    ) -> Sequence[Entry]:
+        for change in changes:
+            self._authorizer.require(caller, Permission.WRITE, change.ident)
+        for change in changes:
+            # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
+            checked_table_updates(change.updates)
+
+        def plan() -> Sequence[PlannedChange]:
+            with self._store.reading() as tx:
+                return [self._planned_change(tx, change) for change in changes]
+
+        return self._committer.commit([change.ident for change in changes], plan, on_commit)
+
+    def _planned_change(self, tx: IcebergTransaction, change: Change) -> PlannedChange:
+        before = tx.iceberg.find(change.ident, EntryKind.TABLE)
+        if before is None:
+            return self._planned_creation(tx, change)
+        base = orjson.loads(before.metadata)
+        check_table_requirements(base, change.requirements)
+        document = changed_table(
+            base,
+            change.updates,
+            default_location=base["location"],
+            now_ms=now_ms(tx),
+            base_location=before.metadata_location,
+        )
+        if document is base:
+            return PlannedChange(before, before, None)
+        after = replace(
+            before, location=self._resolved_location(before, base["location"], document["location"])
+        )
+        return PlannedChange(before, after, document, expired_metadata_files(base, document))
+
+    def _planned_creation(self, tx: IcebergTransaction, change: Change) -> PlannedChange:
+        """A staged table is created by the first commit, which requires that the table does not exist yet."""
+        holder = tx.iceberg.find_holder(change.ident)
+        if holder is not None and is_create(change.requirements):
+            raise NameTaken(change.ident, EntryKind.TABLE, holder)
+        if not is_create(change.requirements):
+            raise IcebergTableNotFound(change.ident)
+        if not change.ident.namespace.is_root:
+            tx.namespaces.get(change.ident.namespace)
+        check_table_requirements(None, change.requirements)
+        entry_id, default_location = self._locations.new()
+        document = changed_table(
+            None, change.updates, default_location=default_location, now_ms=now_ms(tx), base_location=None
+        )
+        location = self._locations.resolve(document["location"])
+        entry = Entry(entry_id, change.ident, EntryKind.TABLE, location, "", b"")
+        check_no_overlap(tx, entry)
+        self._locations.make_directories(document["location"])
+        return PlannedChange(None, entry, document)
+
+    def _resolved_location(self, before: Entry, old: str, new: str) -> str:
+        return before.location if new == old else self._locations.resolve(new)

@@ -14,7 +14,8 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.iceberg.errors import IcebergViewNotFound
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.metadata.requirements import check_view_requirements
-from tidemill.iceberg.metadata.views import changed_view, check_updates, check_view, new_view
+from tidemill.iceberg.metadata.update_kinds import checked_view_updates
+from tidemill.iceberg.metadata.views import changed_view, check_view, new_view
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
 from tidemill.iceberg.operations.names import EntryLocations, EntryNames, check_name_free, now_ms
@@ -64,7 +65,7 @@ class IcebergViewOperations:
         """The last writer wins: a request can require only the view's UUID; updates apply to any state."""
         self._authorizer.require(caller, Permission.WRITE, change.ident)
         # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
-        check_updates(change.updates)
+        checked_view_updates(change.updates)
 
         def plan() -> Sequence[PlannedChange]:
             with self._store.reading() as tx:

@@ -372,6 +372,15 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRevision:
+    """Differs from an earlier one if the job or its log has changed."""
+
+    state: JobState
+    event_count: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One commit of a job in the ledger: applied once, never again."""
 

@@ -14,12 +14,18 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function, FunctionEncoding, sql_function
 from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, TableFiles, TransactionEffect
+from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, bind_inputs
 from tidemill.jobs.model.views import SourceQuery
 from tidemill.jobs.planning.assess import DeclaredColumn
-from tidemill.jobs.ports import ColumnTypes, JobStore, SourceTables, job_transaction
+from tidemill.jobs.ports import (
+    JobStore,
+    JobTransaction,
+    SourceTables,
+    TableData,
+    TransactionEffect,
+)
 
 # Column files cannot hold blobs: Lance writes those apart from the rows.
 BLOB_MARK: Final = "lance-encoding:blob"
@@ -57,14 +63,12 @@ class ColumnOperations:
         files: TableFiles,
         data: TableData,
         sources: SourceTables,
-        types: ColumnTypes,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
         self._data = data
         self._sources = sources
-        self._types = types
 
     def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
         """Adds all-null columns and remembers what fills them, in one commit; returns the new version."""
@@ -77,11 +81,10 @@ class ColumnOperations:
             for declaration, item in zip(declarations, declared, strict=True)
             for field in _fields(item, declaration.metadata)
         ]
-        self._types.check(table, fields)
+        self._data.check_types(table, fields)
         self._write_files(table, declarations)
 
-        def remember(catalog: CatalogTransaction, _: int) -> None:
-            tx = job_transaction(catalog)
+        def remember(tx: JobTransaction, _: int) -> None:
             # Whoever declares the same functions at this moment adds them in the same order.
             for function in sorted((item.function for item in declared), key=lambda f: (f.name, f.digest)):
                 tx.functions.add(function, caller.principal)
@@ -144,9 +147,9 @@ class ColumnOperations:
                         "columns", f"'{name}' is filled together with {sorted(missing)}; drop them together"
                     )
 
-        def forget(catalog: CatalogTransaction, _: int) -> None:
+        def forget(tx: JobTransaction, _: int) -> None:
             for name in names:
-                job_transaction(catalog).derived.remove_column(table.table_id, name)
+                tx.derived.remove_column(table.table_id, name)
 
         return forget
 
@@ -161,9 +164,9 @@ class ColumnOperations:
                         "rename", f"the expression of '{column.name}' reads {read}; drop it first"
                     )
 
-        def rename(catalog: CatalogTransaction, _: int) -> None:
+        def rename(tx: JobTransaction, _: int) -> None:
             for name, new_name in new_names.items():
-                job_transaction(catalog).derived.rename_column(table.table_id, name, new_name)
+                tx.derived.rename_column(table.table_id, name, new_name)
 
         return rename
 

@@ -8,7 +8,6 @@ from uuid import UUID
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.jobs import (
     BackfillRequest,
@@ -23,7 +22,7 @@ from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, Refresh
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.submissions import check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
@@ -39,7 +38,7 @@ class Explainer:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: Assessor,
         views: ViewAssessor,
         clusters: Clusters,

@@ -8,19 +8,12 @@ from dataclasses import replace
 from tidemill.catalog.errors import TableIndexNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent, check_name
-from tidemill.catalog.model.indexes import (
-    PENDING,
-    IndexDefinition,
-    IndexStatistics,
-    TableIndex,
-)
 from tidemill.catalog.model.tables import Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
-from tidemill.catalog.schema_ports import TableIndexes
 from tidemill.jobs.errors import InvalidJobTransition
+from tidemill.jobs.model.indexes import PENDING, IndexDefinition, IndexStatistics, TableIndex
 from tidemill.jobs.model.jobs import IndexRequest, Job
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableIndexes, TableVersions
 from tidemill.jobs.service.submissions import JobOperations
 
 
@@ -29,7 +22,7 @@ class IndexOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         indexes: TableIndexes,
         jobs: JobOperations,
     ) -> None:

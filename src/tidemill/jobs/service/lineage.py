@@ -12,7 +12,6 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function, FunctionEncoding
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.coverage import top_level
@@ -27,7 +26,7 @@ from tidemill.jobs.model.lineage import (
     follow,
 )
 from tidemill.jobs.model.views import MaterializedView, SourceQuery
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableVersions
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.views.lineage import name_of, object_links
 
@@ -37,7 +36,7 @@ class Lineage:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         sources: SourceTables,
     ) -> None:
         self._store = store

@@ -12,7 +12,6 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
@@ -30,7 +29,7 @@ from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, TableVersions
 from tidemill.jobs.views.assess import ViewAssessor
 
 # Whether a view is fresh does not depend on how it wants to be refreshed.
@@ -39,7 +38,7 @@ QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
 
 class ColumnProvenance:
     def __init__(
-        self, store: JobStore, authorizer: Authorizer, versions: VersionOperations, assessor: Assessor
+        self, store: JobStore, authorizer: Authorizer, versions: TableVersions, assessor: Assessor
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -192,7 +191,7 @@ class ViewStatusOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: ViewAssessor,
     ) -> None:
         self._store = store

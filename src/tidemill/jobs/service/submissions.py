@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID, uuid4, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.model.transactions import Transaction, TransactionStatus
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import Authorizer, CatalogTransaction
+from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
-from tidemill.jobs.errors import JobNotFound
 from tidemill.jobs.model.jobs import (
     DEFAULT_CLUSTER,
     BackfillRequest,
@@ -24,6 +20,7 @@ from tidemill.jobs.model.jobs import (
     JobFilter,
     JobKind,
     JobRequest,
+    JobRevision,
     JobState,
     PreviewRequest,
     RefreshRequest,
@@ -31,20 +28,12 @@ from tidemill.jobs.model.jobs import (
     new_job_id,
 )
 from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore, SourceTables, job_transaction
+from tidemill.jobs.ports import JobStore, SourceTables, TableVersions
 from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.job_changes import JobChanges
 from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
-
-STATUSES: Final[Mapping[JobState, TransactionStatus]] = {
-    JobState.QUEUED: TransactionStatus.QUEUED,
-    JobState.PAUSED: TransactionStatus.QUEUED,
-    JobState.RUNNING: TransactionStatus.RUNNING,
-    JobState.DONE: TransactionStatus.SUCCEEDED,
-    JobState.FAILED: TransactionStatus.FAILED,
-    JobState.CANCELLED: TransactionStatus.CANCELED,
-}
 
 
 class JobOperations:
@@ -52,7 +41,7 @@ class JobOperations:
         self,
         store: JobStore,
         authorizer: Authorizer,
-        versions: VersionOperations,
+        versions: TableVersions,
         sources: SourceTables,
         assessor: Assessor,
         views: ViewAssessor,
@@ -69,6 +58,7 @@ class JobOperations:
         self._clusters = clusters
         self._environments = environments
         self._wake_worker = wake_worker
+        self.changes = JobChanges(self._revisions)
 
     def submit_backfill(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
@@ -113,7 +103,7 @@ class JobOperations:
         return self._submit(caller, table, JobKind.INDEX, subject_id, request, idempotency_key)
 
     def get(self, caller: Caller, job_id: str) -> Job:
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             job = tx.jobs.get(job_id)
         self._authorizer.require(caller, Permission.READ, job.table)
         return job
@@ -129,7 +119,7 @@ class JobOperations:
         state: JobState | None = None,
     ) -> Sequence[Job]:
         self._authorizer.require(caller, Permission.READ, table or NamespacePath())
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             table_id = None if table is None else tx.tables.get(table).table_id
             return tx.jobs.list_recent(before, limit, JobFilter(table_id, kind=kind, state=state))
 
@@ -162,8 +152,12 @@ class JobOperations:
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
         self.get(caller, job_id)
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             return tx.events.list_after(job_id, after)
+
+    def _revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
+        with self._store.reading() as tx:
+            return tx.events.revisions(job_ids)
 
     def _declared(
         self, caller: Caller, ident: TableIdent, request: BackfillRequest | PreviewRequest
@@ -233,7 +227,7 @@ def _check_same(earlier: Job, subject_id: UUID, request: JobRequest) -> None:
         raise InvalidInput("Idempotency-Key", f"was used before for another request, job {earlier.job_id}")
 
 
-def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: VersionOperations) -> None:
+def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: TableVersions) -> None:
     """Raises InvalidInput with the field."""
     ident, behavior = declared.table.ident, behavior_of(declared.view)
     if request.output_limit is not None and not behavior.can_be_capped:
@@ -256,40 +250,3 @@ def _check_by_row(declared: DeclaredView, request: RefreshRequest) -> None:
         raise InvalidInput("source_task_size", why)
     if request.intra_applier_concurrency not in (None, 1):
         raise InvalidInput("intra_applier_concurrency", why)
-
-
-class JobTransactions:
-    def __init__(self, store: JobStore, authorizer: Authorizer) -> None:
-        self._store = store
-        self._authorizer = authorizer
-
-    def find(self, caller: Caller, transaction_id: str) -> Transaction | None:
-        try:
-            with self._store.transaction() as tx:
-                job = tx.jobs.get(transaction_id)
-        except JobNotFound:
-            return None
-        self._authorizer.require(caller, Permission.READ, job.table)
-        return Transaction(job.job_id, job.table, STATUSES[job.state], _properties(job))
-
-    def cancel(self, caller: Caller, tx: CatalogTransaction, transaction_id: str) -> None:
-        jobs = job_transaction(tx)
-        self._authorizer.require(caller, Permission.COMPUTE, jobs.jobs.get(transaction_id).table)
-        jobs.jobs.request_cancel(transaction_id)
-        jobs.events.append(transaction_id, "cancel_requested", {"by": caller.principal})
-
-
-def _properties(job: Job) -> dict[str, str]:
-    said: dict[str, str | None] = {
-        "job_id": job.job_id,
-        "operation": job.kind.value,
-        "column": job.column,
-        "created_at": job.created_at.isoformat(),
-        "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
-        "error": None if job.failure is None else job.failure.message,
-    }
-    if isinstance(job.request, IndexRequest):
-        said |= {"index_name": job.request.name, "branch": job.request.branch}
-    if job.result is not None and "version" in job.result:
-        said["version"] = str(job.result["version"])
-    return {key: value for key, value in said.items() if value is not None}

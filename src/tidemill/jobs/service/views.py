@@ -12,12 +12,12 @@ from tidemill.catalog.errors import TableAlreadyExists
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.tables import Page, Table, TableKind
-from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableData, TableFiles
+from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.jobs import RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewSource, frozen
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, job_transaction
+from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableData
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.views.definitions import (
     FunctionColumn,
@@ -80,8 +80,7 @@ class ViewOperations:
         table = Table(view_id, ident, self._files.location_of(view_id), TableKind.VIEW)
         view = _view(view_id, definition, settled, sources)
 
-        def remember(catalog: CatalogTransaction, _: int) -> None:
-            tx = job_transaction(catalog)
+        def remember(tx: JobTransaction, _: int) -> None:
             tx.tables.add(table)
             # Whoever declares the same functions at this moment adds them in the same order.
             for function in sorted(definition.functions, key=lambda f: (f.name, f.digest)):

@@ -12,7 +12,6 @@ from uuid import UUID
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive
 from tidemill.jobs.model.columns import ComputedColumn
@@ -21,7 +20,7 @@ from tidemill.jobs.model.plans import RefreshPlan, SourceChange
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.planning.assess import Assessor
 from tidemill.jobs.planning.backfill import plan_backfill
-from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.ports import JobStore, JobTransaction, TableVersions
 from tidemill.jobs.views.assess import ViewAssessor
 
 # Handed in by whoever wires both: jobs are submitted by the service, and the worker does not know it.
@@ -86,7 +85,7 @@ class AutoRefresh:
     def __init__(
         self,
         store: JobStore,
-        versions: VersionOperations,
+        versions: TableVersions,
         assessor: ViewAssessor,
         submit: SubmitRefresh,
         caller: Caller,

@@ -13,7 +13,6 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.environments import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.catalog.ports import CatalogTransaction, TransactionEffect
 from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
@@ -28,7 +27,7 @@ from tidemill.jobs.ports import (
     JobTransaction,
     Publisher,
     StageExecutor,
-    job_transaction,
+    TransactionEffect,
 )
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
 from tidemill.jobs.worker.work import RunningJob
@@ -215,8 +214,7 @@ class BackfillRunner:
         rows = _rows(kept)
         errors = [self._error(running, one.declared, failure, skipped=True) for failure in _failures(kept)]
 
-        def effect(catalog: CatalogTransaction, version: int) -> None:
-            tx = job_transaction(catalog)
+        def effect(tx: JobTransaction, version: int) -> None:
             table_id = one.declared.table.table_id
             epoch = running.lease.epoch
             _check_declared(tx, one.declared)

@@ -8,12 +8,9 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableNotFound
-from tidemill.catalog.model.indexes import IndexDefinition, IndexType
-from tidemill.catalog.operations.versions import VersionOperations
-from tidemill.catalog.ports import CatalogTransaction
-from tidemill.catalog.schema_ports import TableIndexes
+from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import IndexRequest, Part
-from tidemill.jobs.ports import JobStore, job_transaction
+from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
 from tidemill.jobs.worker.work import RunningJob
 
 # The one part of an index job: whatever worker comes to it, it is applied once.
@@ -23,7 +20,7 @@ INDEX_PART: Final = "index"
 class IndexRunner:
     """A worker that dies leaves files behind and nothing else."""
 
-    def __init__(self, store: JobStore, versions: VersionOperations, indexes: TableIndexes) -> None:
+    def __init__(self, store: JobStore, versions: TableVersions, indexes: TableIndexes) -> None:
         self._store = store
         self._versions = versions
         self._indexes = indexes
@@ -43,12 +40,12 @@ class IndexRunner:
         running.tell("planned", {"rows": rows, "index": request.name, "index_type": request.index_type})
         running.begin_stage()
 
-        def record(catalog: CatalogTransaction, version: int) -> None:
+        def record(tx: JobTransaction, version: int) -> None:
             running.check()
             running.progress = replace(running.progress, done=rows, computed=rows, written=rows, commits=1)
             epoch, nothing = running.lease.epoch, BitMap64().serialize()
             part = Part(running.job.job_id, INDEX_PART, epoch, table.table_id, version, nothing)
-            running.record(job_transaction(catalog), part)
+            running.record(tx, part)
 
         version = self._indexes.build(table, definition_of(request), record, running)
         return _result(request, version)

@@ -9,7 +9,6 @@ from typing import Any, Final
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Clusters, Part, RefreshRequest
@@ -22,7 +21,6 @@ from tidemill.jobs.ports import (
     Publisher,
     SourceTables,
     StageExecutor,
-    job_transaction,
 )
 from tidemill.jobs.stage_errors import (
     RefreshWouldBeFull,
@@ -248,8 +246,7 @@ class RefreshRunner:
             return outcome.base
         one.running.progress = replace(one.running.progress, commits=1)
 
-        def effect(catalog: CatalogTransaction, version: int) -> None:
-            tx = job_transaction(catalog)
+        def effect(tx: JobTransaction, version: int) -> None:
             running, epoch = one.running, one.running.lease.epoch
             rows = outcome.removed.serialize()
             table_id = one.declared.table.table_id

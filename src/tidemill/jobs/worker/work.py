@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from tidemill.catalog.errors import TableNotFound
 from tidemill.catalog.model.tables import Table
-from tidemill.errors import TidemillError, Unavailable
+from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
 from tidemill.jobs.model.jobs import (
     DEFAULT_CLUSTER,
@@ -158,6 +158,8 @@ class JobWorker:
                 self._finish(running, JobState.CANCELLED, None, None)
             except JobPaused:
                 self._put_down(running)
+            except CommitStateUnknown as error:
+                self._hand_back(running, error)
             except TidemillError as error:
                 self._finish(running, JobState.FAILED, None, failure_of(error))
             else:
@@ -183,6 +185,12 @@ class JobWorker:
         with self._store.transaction() as tx:
             job = tx.leases.suspend(running.lease, running.progress)
             tx.events.append(job.job_id, job.state.value.lower(), {})
+
+    def _hand_back(self, running: RunningJob, error: CommitStateUnknown) -> None:
+        """Lets the job be claimed again: the next attempt finds out whether the commit happened."""
+        with self._store.transaction() as tx:
+            tx.events.append(running.job.job_id, "outcome_unknown", {"message": str(error)})
+            tx.leases.release(running.lease)
 
     def _finish(
         self, running: RunningJob, state: JobState, result: dict[str, Any] | None, failure: Failure | None

@@ -1,1 +1,9 @@
-"""What all protocols share: routing, reading requests, running handlers, and rendering errors."""
+"""What all protocols share: routing, reading requests, running handlers, and rendering errors.
+
+app.py                      the ASGI application: threads, request ids, the error boundary
+routing.py                  routes on raw paths
+call.py, operations.py      a request as handlers see it, its limits, and the operations it can call
+fields.py, identifiers.py, job_requests.py    fields of bodies, ids in paths, job options
+arrow.py                    Arrow streams in bodies
+responses.py                JSON, Arrow and empty responses
+"""

@@ -44,8 +44,7 @@ from tidemill.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tidemill.protocols.http.call import Call, CallerResolver, Handler
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, CallerResolver, Handler, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
 

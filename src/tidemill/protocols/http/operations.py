@@ -6,22 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
 
-from tidemill.catalog.operations.batches import BatchOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
-from tidemill.catalog.operations.refs import RefOperations
-from tidemill.catalog.operations.registrations import RegistrationOperations
-from tidemill.catalog.operations.rows import RowOperations
-from tidemill.catalog.operations.schemas import SchemaOperations
 from tidemill.catalog.operations.secrets import SecretOperations
-from tidemill.catalog.operations.snapshots import SnapshotOperations
-from tidemill.catalog.operations.stored_queries import StoredQueryOperations
-from tidemill.catalog.operations.tables import TableOperations
-from tidemill.catalog.operations.transactions import TransactionOperations
-from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
-from tidemill.iceberg.operations.table_commits import IcebergCommitOperations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
@@ -33,6 +22,16 @@ from tidemill.jobs.service.lineage import Lineage
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
+from tidemill.lance.batches import BatchOperations
+from tidemill.lance.refs import RefOperations
+from tidemill.lance.registrations import RegistrationOperations
+from tidemill.lance.rows import RowOperations
+from tidemill.lance.schemas import SchemaOperations
+from tidemill.lance.snapshots import SnapshotOperations
+from tidemill.lance.stored_queries import StoredQueryOperations
+from tidemill.lance.tables import TableOperations
+from tidemill.lance.transactions import TransactionOperations
+from tidemill.lance.versions.commit import VersionOperations
 
 READY: Final = "ok"
 
@@ -103,7 +102,6 @@ class Operations:
     view_status: ViewStatusOperations
     environments: EnvironmentOperations
     iceberg_tables: IcebergTableOperations
-    iceberg_commits: IcebergCommitOperations
     iceberg_views: IcebergViewOperations
     iceberg_access: IcebergAccess
     iceberg_signing: RequestSigning

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.signing_ports import SignedRequest, SignRequest
+from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.iceberg.identifiers import LEVEL_SEPARATOR

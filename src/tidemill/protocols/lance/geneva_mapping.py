@@ -21,7 +21,7 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.lance.arrow_types import parse_type
+from tidemill.protocols.lance.arrow_json import parse_type
 
 GENEVA_BACKEND: Final = "DockerUDFSpecV1"
 # What a package manifest can require of the environment of a function.

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from tidemill.catalog.model.indexes import (
+from tidemill.errors import InvalidInput
+from tidemill.jobs.model.indexes import (
     IndexDefinition,
     IndexStatistics,
     IndexType,
@@ -15,7 +16,6 @@ from tidemill.catalog.model.indexes import (
     index_type_of,
     known_parameters,
 )
-from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.responses import without_nulls
 

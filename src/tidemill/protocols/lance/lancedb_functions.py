@@ -25,7 +25,7 @@ from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
-from tidemill.protocols.lance.arrow_types import PLAIN_TYPES, parse_type
+from tidemill.protocols.lance.arrow_json import PLAIN_TYPES, parse_type
 
 REGISTRATION: Final = "lancedb"
 JOB_PREFIX: Final = "function-"

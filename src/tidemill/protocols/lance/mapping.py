@@ -8,16 +8,10 @@ from urllib.parse import quote
 import orjson
 
 from tidemill.catalog.model.json_values import read_choice
-from tidemill.catalog.model.tables import (
-    MAIN_BRANCH,
-    Table,
-    TableDescription,
-    TablePoint,
-    TableSummary,
-    TableVersion,
-    VersionEntry,
-)
-from tidemill.catalog.model.transactions import (
+from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
+from tidemill.errors import InvalidInput, Unsupported
+from tidemill.lance.model.tables import TableDescription, TablePoint, TableSummary
+from tidemill.lance.transactions import (
     SetMode,
     SetProperty,
     SetStatus,
@@ -27,10 +21,8 @@ from tidemill.catalog.model.transactions import (
     UnsetMode,
     UnsetProperty,
 )
-from tidemill.errors import InvalidInput, Unsupported
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import KIB, Call
 from tidemill.protocols.http.fields import Fields, text_mapping
-from tidemill.protocols.http.limits import KIB
 from tidemill.protocols.http.responses import without_nulls
 from tidemill.protocols.lance.arrow_json import RENDERED, Vocabulary, metadata_json
 

@@ -8,20 +8,14 @@ from tidemill.protocols.http.app import Service
 from tidemill.protocols.lance.errors import render_error
 from tidemill.protocols.lance.requests import with_capability_header
 from tidemill.protocols.lance.routes import (
-    batches,
     columns,
     data,
-    function_errors,
     functions,
     indexes,
     jobs,
     namespaces,
     refs,
-    registrations,
-    schemas,
     secrets,
-    snapshots,
-    stored_queries,
     tables,
     transactions,
     versions,
@@ -31,22 +25,16 @@ from tidemill.protocols.lance.routes import (
 ROUTES: Final = (
     *namespaces.ROUTES,
     *tables.ROUTES,
-    *registrations.ROUTES,
-    *snapshots.ROUTES,
     *data.ROUTES,
     *versions.ROUTES,
     *refs.ROUTES,
-    *batches.ROUTES,
     *columns.ROUTES,
-    *schemas.ROUTES,
     *indexes.ROUTES,
     *transactions.ROUTES,
     *views.ROUTES,
     *jobs.ROUTES,
     *functions.ROUTES,
-    *function_errors.ROUTES,
     *secrets.ROUTES,
-    *stored_queries.ROUTES,
 )
 
 LANCE_SERVICE: Final = Service(

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from tidemill.catalog.model.queries import (
+from tidemill.errors import InvalidInput
+from tidemill.lance.model.queries import (
     TextBoolean,
     TextBoost,
     TextMatch,
@@ -18,7 +19,6 @@ from tidemill.catalog.model.queries import (
     TextQuery,
     TextSearch,
 )
-from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import Fields
 
 KINDS: Final = ("match", "phrase", "boost", "multi_match", "boolean")

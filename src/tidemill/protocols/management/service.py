@@ -8,24 +8,18 @@ from tidemill.protocols.http.app import Service
 from tidemill.protocols.management.errors import render_error
 from tidemill.protocols.management.routes import (
     columns,
-    environments,
-    explain,
     functions,
     health,
     jobs,
     views,
-    watch,
 )
 
 ROUTES: Final = (
     *health.ROUTES,
     *functions.ROUTES,
-    *environments.ROUTES,
     *columns.ROUTES,
     *views.ROUTES,
-    *explain.ROUTES,
     *jobs.ROUTES,
-    *watch.ROUTES,
 )
 
 MANAGEMENT_SERVICE: Final = Service(prefix=("api",), routes=ROUTES, render_error=render_error)

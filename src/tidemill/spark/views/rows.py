@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.plans import FragmentWork

@@ -16,7 +16,7 @@ from tidemill.functions.api import FunctionRaised
 from tidemill.functions.calling.tables import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
 from tidemill.functions.failures import describe
-from tidemill.functions.isolation.settings import FunctionHost
+from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.columns import path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.views import KEY, Partition, RunTableFunction, WrittenRows

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.functions.calls import FIRST_ROW_ID, HERE, SKIP, settings
 from tidemill.catalog.model.functions import EMPTY_DIGEST, Function, FunctionEncoding, FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, FunctionRaised
-from tidemill.functions.isolation.settings import Isolation
+from tidemill.functions.isolation.pool import Isolation
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 

@@ -16,8 +16,7 @@ import pytest
 from tests.unit.functions.calls import computed, settings, text_call
 from tidemill.catalog.model.environments import Environment
 from tidemill.functions.api import CallSettings, FunctionRaised
-from tidemill.functions.isolation.pool import warm_up
-from tidemill.functions.isolation.settings import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost, Isolation, warm_up
 
 ENVIRONMENT = "import json, os\ndef f(x): return json.dumps(dict(os.environ))"
 LONG_LIVED = """
@@ -99,7 +98,7 @@ def test_after_warming_up_no_interpreter_is_started_for_a_child(monkeypatch: pyt
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("another interpreter was started")
 
-    monkeypatch.setattr("tidemill.functions.isolation.zygote_client.subprocess.Popen", refuse)
+    monkeypatch.setattr("tidemill.functions.isolation.clients.subprocess.Popen", refuse)
     computed(text_call("def f(x): return x"), [1], settings())
     computed(text_call("def f(x): return x + 12345"), [1], settings())
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.unit.protocols.stand import Stand
 from tidemill.catalog.model.callers import Caller
 from tidemill.errors import PermissionDenied, Unavailable
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Limits
 
 
 def test_a_request_id_is_given_back() -> None:

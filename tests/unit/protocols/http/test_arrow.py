@@ -17,9 +17,9 @@ from tidemill.protocols.http.arrow import (
     MAX_FIELDS,
     MAX_METADATA_BYTES,
     MAX_NAME_BYTES,
+    decoded_sizes,
     read_stream,
 )
-from tidemill.protocols.http.arrow_sizes import decoded_sizes
 
 LIMIT = 1 << 20
 

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.app import HttpApp, Service
-from tidemill.protocols.http.call import Call, Handler, local_caller
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Handler, Limits, local_caller
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route

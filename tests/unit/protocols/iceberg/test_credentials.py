@@ -8,7 +8,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.catalog.signing_ports import SignedRequest, SignRequest
+from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.iceberg.credentials import (

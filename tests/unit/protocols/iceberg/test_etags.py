@@ -9,8 +9,7 @@ from starlette.datastructures import Headers, QueryParams
 
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.etags import Snapshots, client_has_tag, requested_snapshots, tag_of
 

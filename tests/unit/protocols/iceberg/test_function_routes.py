@@ -20,8 +20,7 @@ from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import Namespace
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.routes.functions import list_functions, load_function
 

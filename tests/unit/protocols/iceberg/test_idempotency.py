@@ -27,8 +27,7 @@ from tidemill.errors import (
     Unprocessable,
     Unsupported,
 )
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.idempotency import Recorder, idempotency_key, resource_of, run_mutation
 from tidemill.protocols.iceberg.responses import COMPRESS_FROM_BYTES, ReplayableResponse, replayable_json

@@ -10,9 +10,8 @@ from starlette.datastructures import Headers, QueryParams
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.identifiers import (
     ident_from_body,

@@ -13,8 +13,7 @@ from starlette.datastructures import Headers, QueryParams
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.limits import Limits
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.paging import MAX_PAGE_SIZE, page_body, page_of, token_after
 

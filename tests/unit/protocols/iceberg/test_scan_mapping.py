@@ -36,9 +36,8 @@ from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.iceberg.operations.access import IcebergAccess
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.routes import scans
 from tidemill.protocols.iceberg.scan_mapping import read_scan, tasks_json

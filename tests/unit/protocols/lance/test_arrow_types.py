@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.errors import InvalidInput
-from tidemill.protocols.lance.arrow_json import Vocabulary, type_json
-from tidemill.protocols.lance.arrow_types import parse_type
+from tidemill.protocols.lance.arrow_json import Vocabulary, parse_type, type_json
 
 TYPES = [
     pa.null(),

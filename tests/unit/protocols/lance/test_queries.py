@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.protocols.stand import Stand, some_rows, stream
-from tidemill.catalog.model.dml import RowMerge, RowUpdate
-from tidemill.catalog.model.queries import (
+from tidemill.lance.model.edits import RowMerge, RowUpdate
+from tidemill.lance.model.queries import (
     QueryResult,
     RowOrder,
     TableQuery,
@@ -22,7 +22,7 @@ from tidemill.catalog.model.queries import (
     TextSearch,
     VectorSearch,
 )
-from tidemill.protocols.lance import query_responses
+from tidemill.protocols.lance import row_mapping
 
 TABLE = "/v1/table/docs$pages"
 LANCEDB = {"x-lancedb-database": "db"}
@@ -257,7 +257,7 @@ def test_a_plan_needs_a_query_of_this_table(stand: Stand, body: dict[str, Any]) 
 
 
 def test_many_rows_are_answered_from_disk(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_responses, "IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr(row_mapping, "IN_MEMORY_BYTES", 100)
     answer = stand.post(f"{TABLE}/query", json={"k": 10})
     assert int(answer.headers["content-length"]) == len(answer.content) > 100
     assert pa.ipc.open_file(answer.content).read_all() == some_rows()
@@ -266,7 +266,7 @@ def test_many_rows_are_answered_from_disk(stand: Stand, monkeypatch: pytest.Monk
 def test_dictionaries_of_several_batches_become_one() -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     batches = [pa.record_batch({"a": pa.array([text], kind)}) for text in ("x", "y")]
-    answer = query_responses.arrow_file_response(QueryResult(1, batches[0].schema, iter(batches)))
+    answer = row_mapping.arrow_file_response(QueryResult(1, batches[0].schema, iter(batches)))
     assert pa.ipc.open_file(bytes(answer.body)).read_all()["a"].to_pylist() == ["x", "y"]
 
 

@@ -16,7 +16,7 @@ from tests.unit.protocols.stand_jobs import SOME_TIME, some_job
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, Progress
-from tidemill.protocols.management.routes import watch
+from tidemill.protocols.management.routes import jobs
 
 RUNNING = some_job("j", table_ident(("docs", "pages")), BackfillRequest("size"), JobState.RUNNING)
 PATIENCE_SECONDS = 30
@@ -28,11 +28,6 @@ def stand() -> Stand:
     made = Stand()
     made.jobs.put(RUNNING)
     return made
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.02)
 
 
 def events(text: str) -> Iterator[tuple[str, str | None, Any]]:
@@ -47,12 +42,15 @@ def states(text: str) -> list[str]:
     return [data["state"] for kind, _, data in events(text) if kind == "job"]
 
 
-def later(stand: Stand, *steps: Callable[[], object], looks: int = 2) -> threading.Thread:
-    """Takes each step after so many looks of the stream: when the second begins, the first has ended."""
+def later(stand: Stand, *steps: Callable[[], object], looks: int = 4) -> threading.Thread:
+    """Takes the first step after so many looks of the stream, the others when it has seen the one before.
+
+    A snapshot takes two looks, and a quiet stream takes two snapshots at first.
+    """
 
     def take() -> None:
         for step in steps:
-            await_looks(stand, looks)
+            await_looks(stand, looks if step is steps[0] else 2)
             step()
 
     thread = threading.Thread(target=take)
@@ -125,7 +123,7 @@ def test_a_job_that_is_not_there_is_not_watched(stand: Stand) -> None:
 
 
 def test_a_quiet_stream_is_kept_open(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "KEEP_ALIVE_SECONDS", 0.05)
     # So many looks take longer than that.
     thread = later(stand, putting(stand, DONE), looks=10)
     text = stand.get("/api/v1/jobs/j/watch").text

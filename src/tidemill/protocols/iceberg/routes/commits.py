@@ -23,9 +23,7 @@ def update_table(call: Call) -> Response:
 
     def run(record: Recorder) -> ReplayableResponse:
         change = change_of(ident, read_object(call.body))
-        entry = call.operations.iceberg_commits.commit(
-            call.caller, change, recording(record, committed_table)
-        )
+        entry = call.operations.iceberg_tables.commit(call.caller, change, recording(record, committed_table))
         return committed_table(entry)
 
     return run_mutation(call, "updateTable", (Need(Permission.WRITE, ident),), run)
@@ -35,7 +33,7 @@ def commit_transaction(call: Call) -> Response:
     changes = changes_of(read_object(call.body))
 
     def run(record: Recorder) -> ReplayableResponse:
-        call.operations.iceberg_commits.commit_all(call.caller, changes, lambda tx, _: record(tx, NO_CONTENT))
+        call.operations.iceberg_tables.commit_all(call.caller, changes, lambda tx, _: record(tx, NO_CONTENT))
         return NO_CONTENT
 
     needs = [Need(Permission.WRITE, change.ident) for change in changes]

@@ -10,21 +10,13 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.namespaces import CreateMode
-from tidemill.catalog.model.tables import InsertMode
+from tidemill.lance.model.tables import InsertMode
 from tidemill.protocols.http.arrow import read_stream
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, query_integer
 from tidemill.protocols.http.identifiers import table_of
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.lance.edit_mapping import (
-    delete_json,
-    delete_predicate,
-    merge_json,
-    row_merge,
-    row_update,
-    update_json,
-)
 from tidemill.protocols.lance.geneva_jobs import JOBS_TABLE, job_rows
 from tidemill.protocols.lance.mapping import (
     branch_of,
@@ -33,9 +25,19 @@ from tidemill.protocols.lance.mapping import (
     table_location,
     table_properties,
 )
-from tidemill.protocols.lance.query_mapping import explained_query, optional_expression, table_query
-from tidemill.protocols.lance.query_responses import arrow_file_response
 from tidemill.protocols.lance.requests import table_request, with_version_header
+from tidemill.protocols.lance.row_mapping import (
+    arrow_file_response,
+    delete_json,
+    delete_predicate,
+    explained_query,
+    merge_json,
+    optional_expression,
+    row_merge,
+    row_update,
+    table_query,
+    update_json,
+)
 
 NO_BODY: Final = Fields({})
 

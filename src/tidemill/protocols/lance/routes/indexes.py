@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.indexes import PENDING, IndexDefinition
 from tidemill.catalog.model.tables import MAIN_BRANCH
+from tidemill.jobs.model.indexes import PENDING, IndexDefinition
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.job_requests import idempotency_key

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.refs import Branch, Tag
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page
+from tidemill.lance.model.tables import Branch, Tag
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route

@@ -1,4 +1,4 @@
-"""Routes that declare, describe, list and drop tables."""
+"""Routes that declare, register, describe, rename, list and drop tables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import NamespacePath
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
 from tidemill.catalog.model.tables import Declared, Page
+from tidemill.lance.model.tables import RegisterMode
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import query_flag
-from tidemill.protocols.http.identifiers import delimiter_of, namespace_of
+from tidemill.protocols.http.fields import Fields, query_flag
+from tidemill.protocols.http.identifiers import delimiter_of, namespace_of, split_id
 from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.arrow_json import Vocabulary
@@ -27,6 +28,9 @@ from tidemill.protocols.lance.mapping import (
 )
 from tidemill.protocols.lance.requests import flag_of, is_lancedb, page_of, read_page, table_request
 from tidemill.protocols.lance.routes.namespaces import namespaces_in
+
+# The name in the specification, and in lancedb's remote client.
+NEW_NAMESPACE: Final = ("new_namespace_id", "new_namespace")
 
 
 def declare_table(call: Call) -> Response:
@@ -108,6 +112,39 @@ def _declared(call: Call) -> Declared:
     return Declared.EXCLUDE if query_flag(call.query, "include_declared") is False else Declared.INCLUDE
 
 
+def register_table(call: Call) -> Response:
+    ident, body = table_request(call)
+    location, mode = body.required_text("location"), body.choice("mode", RegisterMode.CREATE)
+    table = call.operations.registrations.register(call.caller, ident, location, mode, properties_of(body))
+    return json_response({"location": table.location, "properties": dict(table.properties)})
+
+
+def deregister_table(call: Call) -> Response:
+    ident, _ = table_request(call)
+    return json_response(removed_table_json(call.operations.registrations.deregister(call.caller, ident)))
+
+
+def rename_table(call: Call) -> Response:
+    ident, body = table_request(call)
+    name = body.required_text("new_table_name")
+    check_name(name, "new_table_name")
+    namespace = _new_namespace(call, body)
+    target = TableIdent(ident.namespace if namespace is None else namespace, name)
+    call.operations.registrations.rename(call.caller, ident, target)
+    return json_response({})
+
+
+def _new_namespace(call: Call, body: Fields) -> NamespacePath | None:
+    """Reads a list of levels, or a string like an id in a path. None means the namespace stays the same."""
+    for key in NEW_NAMESPACE:
+        value = body.raw(key)
+        if isinstance(value, str):
+            return namespace_path(split_id(value, delimiter_of(call)), key)
+        if value is not None:
+            return namespace_path(body.texts(key) or (), key)
+    return None
+
+
 ROUTES: Final = (
     Route("GET", "/v1/namespace/{id}/table/list", list_tables, is_quick=True),
     Route("GET", "/v1/namespace/table/list", list_root_tables),
@@ -116,4 +153,7 @@ ROUTES: Final = (
     Route("POST", "/v1/table/{id}/describe", describe_table, is_quick=True),
     Route("POST", "/v1/table/{id}/exists", table_exists, is_quick=True),
     Route("POST", "/v1/table/{id}/drop", drop_table),
+    Route("POST", "/v1/table/{id}/register", register_table),
+    Route("POST", "/v1/table/{id}/deregister", deregister_table),
+    Route("POST", "/v1/table/{id}/rename", rename_table),
 )

@@ -1,0 +1,167 @@
+"""New fragments before they are committed: written in a background thread, with row ids and deletions."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Full, Queue
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, write_fragments
+from pyroaring import BitMap
+
+from tidemill.storage.warehouse import open_location
+
+DEFAULT_ROWS_PER_FRAGMENT: Final = 1 << 20
+QUEUE_SIZE: Final = 2
+POLL_SECONDS: Final = 0.2
+# Field numbers of Lance's messages.
+SEGMENT: Final = 1
+RANGE: Final = 1
+ARRAY: Final = 5
+U32: Final = 2
+IDS_PER_SEGMENT: Final = 1 << 16
+# From this average run length on, ranges are the shorter encoding.
+MIN_IDS_PER_RUN: Final = 4
+
+
+class Abandoned(Exception):
+    """The fragments are no longer needed."""
+
+
+class FragmentSink:
+    """Accepts batches of one schema; the thread starts with the first batch."""
+
+    def __init__(self, location: str, schema: pa.Schema, max_rows: int | None) -> None:
+        self._location = location
+        self._schema = schema
+        self._max_rows = max_rows or DEFAULT_ROWS_PER_FRAGMENT
+        self._queue: Queue[pa.RecordBatch | Abandoned | None] = Queue(QUEUE_SIZE)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fragments")
+        self._writing: Future[list[FragmentMetadata]] | None = None
+        self.rows = 0
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Queues a batch. Raises the error that occurred while writing earlier batches."""
+        if self._writing is None:
+            self._writing = self._pool.submit(self._write)
+        self.rows += len(batch)
+        self._offer(batch)
+
+    def close(self) -> list[FragmentMetadata]:
+        """Waits until everything is written and returns the fragments."""
+        if self._writing is None:
+            return []
+        self._offer(None)
+        return self._writing.result()
+
+    def abandon(self) -> None:
+        """Stops the thread, even if batches are pending."""
+        if self._writing is not None and not self._writing.done():
+            self._offer(Abandoned())
+        self._pool.shutdown()
+
+    def _offer(self, item: pa.RecordBatch | Abandoned | None) -> None:
+        while self._writing is not None:
+            try:
+                self._queue.put(item, timeout=POLL_SECONDS)
+            except Full:
+                if self._writing.done():
+                    self._raise_failure(item)
+                    return
+            else:
+                return
+
+    def _raise_failure(self, item: pa.RecordBatch | Abandoned | None) -> None:
+        if self._writing is not None and not isinstance(item, Abandoned):
+            self._writing.result()
+
+    def _write(self) -> list[FragmentMetadata]:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        written: list[FragmentMetadata] = write_fragments(
+            reader, self._location, mode="append", max_rows_per_file=self._max_rows
+        )
+        return written
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            if isinstance(item, Abandoned):
+                raise item
+            yield item.cast(self._schema) if item.schema != self._schema else item
+
+
+def with_row_ids(fragment: FragmentMetadata, row_ids: npt.NDArray[np.uint64]) -> dict[str, Any]:
+    """The JSON of a new fragment whose rows keep these existing ids."""
+    described = _as_json(fragment)
+    described["row_id_meta"] = {"Inline": list(encoded_row_ids(row_ids))}
+    return described
+
+
+def encoded_row_ids(row_ids: npt.NDArray[np.uint64]) -> bytes:
+    """Lance's message for a sequence of ids: segments of ranges, or of offsets from the smallest id."""
+    cuts = np.flatnonzero(np.diff(row_ids) != 1) + 1
+    if len(cuts) < len(row_ids) // MIN_IDS_PER_RUN:
+        return b"".join(_range_segment(ids) for ids in np.split(row_ids, cuts))
+    parts = np.split(row_ids, range(IDS_PER_SEGMENT, len(row_ids), IDS_PER_SEGMENT))
+    return b"".join(_offset_segment(ids) for ids in parts)
+
+
+def _range_segment(ids: npt.NDArray[np.uint64]) -> bytes:
+    return _message(SEGMENT, _message(RANGE, _number(1, int(ids[0])) + _number(2, int(ids[-1]) + 1)))
+
+
+def _offset_segment(ids: npt.NDArray[np.uint64]) -> bytes:
+    smallest = ids.min()
+    if int(ids.max() - smallest) >= 1 << 32:
+        return b"".join(_range_segment(ids[index : index + 1]) for index in range(len(ids)))
+    values = (ids - smallest).astype("<u4").tobytes()
+    return _message(SEGMENT, _message(ARRAY, _message(U32, _number(1, int(smallest)) + _message(2, values))))
+
+
+def with_deletions(
+    fragment: FragmentMetadata, location: str, version: int, deleted: BitMap
+) -> FragmentMetadata:
+    """The fragment with a new deletion file; `deleted` contains all deleted offsets, old and new."""
+    number = secrets.randbits(62)
+    filesystem, path = open_location(f"{location}/_deletions/{fragment.id}-{version}-{number}.bin")
+    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(deleted.serialize())
+    described = _as_json(fragment)
+    described["deletion_file"] = {
+        "read_version": version,
+        "id": number,
+        "file_type": "bitmap",
+        "num_deleted_rows": len(deleted),
+        "base_id": None,
+    }
+    return FragmentMetadata.from_json(json.dumps(described))
+
+
+def _as_json(fragment: FragmentMetadata) -> dict[str, Any]:
+    described: dict[str, Any] = json.loads(json.dumps(fragment.to_json()))
+    return described
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _varint(len(content)) + content
+
+
+def _number(field: int, value: int) -> bytes:
+    return bytes([field << 3]) + _varint(value) if value else b""
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,185 @@
+"""Operations on the rows of a table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import (
+    ConcurrentModification,
+    TableAlreadyExists,
+    TableColumnNotFound,
+    TableIsQuery,
+)
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import MAIN_BRANCH, StoredQuery, Table, WriteResult
+from tidemill.catalog.ports import (
+    Authorizer,
+    CatalogStore,
+    CatalogTransaction,
+)
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.edits import LanceTableEdits
+from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
+from tidemill.lance.model.queries import QueryResult, TableQuery
+from tidemill.lance.model.tables import InsertMode
+from tidemill.lance.queries import LanceTableQueries
+from tidemill.lance.stored_queries import query_over_source, stored_query_of
+from tidemill.lance.versions.commit import VersionOperations
+
+
+class RowOperations:
+    """Every operation takes a branch and raises BranchNotFound if it does not exist."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        data: LanceTableData,
+        versions: VersionOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._data = data
+        self._queries = LanceTableQueries(data)
+        self._edits = LanceTableEdits(data)
+        self._versions = versions
+
+    def insert(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        mode: InsertMode,
+        branch: str = MAIN_BRANCH,
+    ) -> WriteResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        table_rows = rows.read_all()
+        created = self._create_if_declared(table, table_rows)
+        return created or self._data.insert(table, table_rows.to_reader(), mode)
+
+    def merge(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        merge: RowMerge,
+        branch: str = MAIN_BRANCH,
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        table_rows = rows.read_all()
+        if self._versions.find_latest(table) is None:
+            for name in merge.on:
+                if name.strip("`") not in table_rows.schema.names:
+                    raise TableColumnNotFound(ident, name, tuple(table_rows.schema.names))
+        created = self._create_if_declared(table, table_rows)
+        if created is not None:
+            return EditResult(created.version, inserted=created.rows)
+        return self._edits.merge(table, table_rows.to_reader(), merge)
+
+    def update(
+        self, caller: Caller, ident: TableIdent, update: RowUpdate, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+
+        def set_properties(tx: CatalogTransaction, _: int) -> None:
+            if update.properties:
+                current = tx.tables.get(ident).properties
+                tx.tables.set_properties(table.table_id, {**current, **update.properties})
+
+        result = self._edits.update(table, update, set_properties)
+        with self._store.transaction() as tx:
+            if not result.updated:
+                # If no row changed there was no commit, and so no transaction that set the properties.
+                set_properties(tx, result.version)
+            properties = tx.tables.get(ident).properties
+        return EditResult(result.version, updated=result.updated, properties=properties)
+
+    def delete(
+        self, caller: Caller, ident: TableIdent, predicate: str, branch: str = MAIN_BRANCH
+    ) -> EditResult:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._versions.get_branch(ident, branch)
+        self._versions.get_latest(table)
+        return self._edits.delete(table, predicate)
+
+    def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
+        try:
+            table, version = self._resolve_version(caller, ident, query.branch, query.version)
+        except TableIsQuery as view:
+            stored = self._stored_query(caller, view.table)
+            return self.query(
+                caller, stored.source, query_over_source(stored, self._schema(stored.source), query)
+            )
+        return self._queries.query(table, query, version)
+
+    def query_in_memory(
+        self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
+    ) -> QueryResult:
+        """For a table whose rows are generated when it is queried."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        return self._queries.query_in_memory(ident, rows, query)
+
+    def count_rows(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        predicate: str | None,
+        version: int | None,
+        branch: str = MAIN_BRANCH,
+    ) -> tuple[int, int]:
+        """Returns the number of rows and the version they were counted at."""
+        try:
+            table, number = self._resolve_version(caller, ident, branch, version)
+        except TableIsQuery as view:
+            stored = self._stored_query(caller, view.table)
+            rewritten = query_over_source(
+                stored, self._schema(stored.source), TableQuery(filter=predicate, version=version)
+            )
+            rows, number = self.count_rows(caller, stored.source, rewritten.filter, None)
+            return rows if stored.limit is None else min(rows, stored.limit), number
+        return self._queries.count_rows(table, predicate, number), number
+
+    def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
+        table, version = self._resolve_version(caller, ident, query.branch, query.version)
+        return self._queries.explain(table, query, version, is_verbose=is_verbose)
+
+    def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
+        table, version = self._resolve_version(caller, ident, query.branch, query.version)
+        return self._queries.analyze(table, query, version)
+
+    def _stored_query(self, caller: Caller, table: Table) -> StoredQuery:
+        """For those who may read its source: what is refused later tells of columns that the source has."""
+        stored = stored_query_of(self._store, table)
+        self._authorizer.require(caller, Permission.READ, stored.source)
+        return stored
+
+    def _schema(self, ident: TableIdent) -> pa.Schema:
+        return self._data.schema(self._versions.get_branch(ident, MAIN_BRANCH), None)
+
+    def _resolve_version(
+        self, caller: Caller, ident: TableIdent, branch: str, version: int | None
+    ) -> tuple[Table, int]:
+        self._authorizer.require(caller, Permission.READ, ident)
+        table = self._versions.get_branch(ident, branch)
+        latest = self._versions.get_latest(table)
+        return table, latest.version if version is None else self._versions.get(table, version).version
+
+    def _create_if_declared(self, table: Table, rows: pa.Table) -> WriteResult | None:
+        """Creates a declared table from its first rows; None if it has data, even if only just now."""
+        if self._versions.find_latest(table) is not None:
+            return None
+        try:
+            return self._data.create(table, rows.to_reader(), _no_effect)
+        except (ConcurrentModification, TableAlreadyExists):
+            if self._versions.find_latest(table) is None:
+                raise
+            return None
+
+
+def _no_effect(_: CatalogTransaction, __: int) -> None:
+    return None

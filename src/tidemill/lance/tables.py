@@ -1,0 +1,297 @@
+"""Operations on tables, with a cache of their schemas."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidemill.catalog.errors import (
+    InvalidTableState,
+    NamespaceAlreadyExists,
+    NamespaceNotFound,
+    TableAlreadyExists,
+    TableIsQuery,
+)
+from tidemill.catalog.locations import TableLocations, storage_access_of
+from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
+from tidemill.catalog.model.namespaces import CreateMode, Namespace
+from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind, TableVersion
+from tidemill.catalog.nonblocking import may_block
+from tidemill.catalog.ports import (
+    Authorizer,
+    CatalogStore,
+    CatalogTransaction,
+    TableFiles,
+)
+from tidemill.errors import InvalidInput
+from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.model.tables import InsertMode, TableDescription, TablePoint, TableSummary
+from tidemill.lance.refs import RefOperations
+from tidemill.lance.snapshots import LanceTableSnapshots
+from tidemill.lance.stored_queries import stored_query_of
+from tidemill.lance.versions.commit import VersionOperations
+
+
+class TableOperations:
+    def __init__(
+        self,
+        store: CatalogStore,
+        authorizer: Authorizer,
+        files: TableFiles,
+        data: LanceTableData,
+        versions: VersionOperations,
+        refs: RefOperations,
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._files = files
+        self._data = data
+        self._snapshots = LanceTableSnapshots(versions, data)
+        self._versions = versions
+        self._refs = refs
+        self._locations = TableLocations(files)
+        self._schemas = SchemaCache(data)
+
+    def create(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        rows: pa.RecordBatchReader,
+        mode: CreateMode,
+        properties: Mapping[str, str],
+        location: str | None = None,
+    ) -> TableDescription:
+        """Declared and overwritten tables keep their location; overwritten ones also keep their history."""
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        existing = self._find(ident)
+        if existing is not None and existing.kind is TableKind.QUERY:
+            raise TableAlreadyExists(ident)
+        if existing is not None and location is not None:
+            self._check_location(existing, location)
+        if existing is not None and self._versions.find_latest(existing) is not None:
+            if mode is CreateMode.CREATE:
+                raise TableAlreadyExists(ident)
+            if mode is CreateMode.OVERWRITE:
+                self._authorizer.require(caller, Permission.MANAGE, ident)
+                self._overwrite(existing, rows, properties)
+            return self._describe(self._get(ident))
+        try:
+            if existing is None:
+                self._create_new(self._new_table(ident, properties, location), rows)
+            else:
+                self._fill(existing, rows, properties)
+        except TableAlreadyExists:
+            # Another caller has created it since the check.
+            if mode is not CreateMode.EXIST_OK:
+                raise
+        return self._describe(self._get(ident))
+
+    def declare(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        properties: Mapping[str, str],
+        location: str | None = None,
+    ) -> Table:
+        self._authorizer.require(caller, Permission.WRITE, ident)
+        table = self._new_table(ident, properties, location)
+        if ident.namespace == SYSTEM_NAMESPACE:
+            self._ensure_system_namespace()
+        with self._store.transaction() as tx:
+            self._add(tx, table)
+        return table
+
+    def describe(
+        self, caller: Caller, ident: TableIdent, point: TablePoint | None = None
+    ) -> TableDescription:
+        self._authorizer.require(caller, Permission.READ, ident)
+        try:
+            table, version = self._resolve_point(caller, ident, point or TablePoint())
+        except TableIsQuery as query:
+            return self._describe_query(query.table)
+        schema = None if version is None else self._schemas.of(table, version)
+        return TableDescription(table, version, schema)
+
+    def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
+        """Raises the same errors as `describe`, without opening the table."""
+        self._authorizer.require(caller, Permission.READ, ident)
+        if point == TablePoint():
+            self._get(ident)
+        else:
+            self._resolve_point(caller, ident, point)
+
+    def summary(self, description: TableDescription) -> TableSummary | None:
+        """Counts for the described version; None if the table has no data."""
+        version = description.version
+        return None if version is None else self._snapshots.summary(description.table, version.version)
+
+    def storage_options(self, caller: Caller, table: Table) -> Mapping[str, str]:
+        """Storage options with which a client can open the table. They may contain credentials."""
+        return self._files.vend(table.location, storage_access_of(self._authorizer, caller, table.ident))
+
+    def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
+        self._authorizer.require(caller, Permission.READ, path)
+        with self._store.reading() as tx:
+            return tx.tables.list_names(path, page, declared)
+
+    def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
+        """Tables in all namespaces."""
+        root = NamespacePath()
+        self._authorizer.require(caller, Permission.READ, root)
+        with self._store.reading() as tx:
+            return [table.ident for table in tx.tables.list_under(root, declared)]
+
+    def drop(self, caller: Caller, ident: TableIdent) -> Table:
+        self._authorizer.require(caller, Permission.MANAGE, ident)
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            if not self._locations.is_managed(table.location):
+                raise InvalidTableState(
+                    ident,
+                    f"its data at {table.location} is outside the warehouse and cannot be deleted; "
+                    "deregister it instead",
+                )
+            tx.tables.remove(table.table_id)
+        self._files.remove_table(table.location)
+        return table
+
+    def _create_new(self, table: Table, rows: pa.RecordBatchReader) -> None:
+        try:
+            self._data.create(table, rows, lambda tx, _: self._add(tx, table))
+        except (TableAlreadyExists, NamespaceNotFound):
+            self._remove_unregistered(table)
+            raise
+
+    def _remove_unregistered(self, table: Table) -> None:
+        """Cleans up after a failed creation. Files at a location that the caller chose stay."""
+        with self._store.transaction() as tx:
+            if tx.tables.find_by_id(table.table_id) is not None:
+                # Another writer published its first version before ours.
+                tx.tables.remove(table.table_id)
+        if table.location == self._files.location_of(table.table_id):
+            self._files.remove_table(table.location)
+
+    def _fill(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
+        def set_properties(tx: CatalogTransaction, _: int) -> None:
+            if properties:
+                tx.tables.set_properties(table.table_id, {**table.properties, **properties})
+
+        self._data.create(table, rows, set_properties)
+
+    def _overwrite(self, table: Table, rows: pa.RecordBatchReader, properties: Mapping[str, str]) -> None:
+        if table.kind is TableKind.VIEW:
+            raise InvalidTableState(
+                table.ident, "is a materialized view and cannot be replaced by a table; drop it first"
+            )
+        self._data.insert(table, rows, InsertMode.OVERWRITE)
+        with self._store.transaction() as tx:
+            tx.tables.set_properties(table.table_id, properties)
+
+    def _check_location(self, table: Table, location: str) -> None:
+        if self._locations.normalize(location) != table.location:
+            raise InvalidInput(
+                "location",
+                f"{table.ident} is at {table.location} and cannot be moved; leave the location out",
+            )
+
+    def _add(self, tx: CatalogTransaction, table: Table) -> None:
+        if table.location != self._files.location_of(table.table_id):
+            self._locations.check_free(tx, table.location)
+        tx.tables.add(table)
+
+    def _resolve_point(
+        self, caller: Caller, ident: TableIdent, point: TablePoint
+    ) -> tuple[Table, TableVersion | None]:
+        """Returns the table on the branch, and the version. The version is None if the table has no data."""
+        version, branch = point.version, point.branch or MAIN_BRANCH
+        if point.tag is not None:
+            tag = self._refs.get_tag(caller, ident, point.tag)
+            version, branch = tag.version, tag.branch
+        table = self._versions.get_branch(ident, branch)
+        if version is None:
+            return table, self._versions.find_latest(table)
+        return table, self._versions.get(table, version)
+
+    def _describe_query(self, table: Table) -> TableDescription:
+        """The columns of a stored query, with the latest version of its source."""
+        stored = stored_query_of(self._store, table)
+        return TableDescription(table, self._versions.find_latest(self._get(stored.source)), stored.output)
+
+    def _describe(self, table: Table) -> TableDescription:
+        latest = self._versions.find_latest(table)
+        schema = None if latest is None else self._schemas.of(table, latest)
+        return TableDescription(table, latest, schema)
+
+    def _ensure_system_namespace(self) -> None:
+        """Creates the namespace in which clients keep their own tables; they assume that it exists."""
+        with self._store.transaction() as tx, suppress(NamespaceAlreadyExists):
+            if tx.namespaces.find(SYSTEM_NAMESPACE) is None:
+                tx.namespaces.add(Namespace(uuid4(), SYSTEM_NAMESPACE))
+
+    def _get(self, ident: TableIdent) -> Table:
+        with self._store.reading() as tx:
+            return tx.tables.get(ident)
+
+    def _find(self, ident: TableIdent) -> Table | None:
+        with self._store.reading() as tx:
+            if not ident.namespace.is_root:
+                tx.namespaces.get(ident.namespace)
+            return tx.tables.find(ident)
+
+    def _new_table(self, ident: TableIdent, properties: Mapping[str, str], location: str | None) -> Table:
+        table_id = uuid4()
+        self._files.check_reachable()
+        if location is None:
+            table_location = self._files.location_of(table_id)
+        else:
+            table_location = self._locations.normalize(location)
+            with self._store.transaction() as tx:
+                self._locations.check_free(tx, table_location)
+            self._locations.check_empty(table_location)
+        return Table(table_id, ident, table_location, properties=dict(properties))
+
+
+MAX_FIELDS: Final = 200_000
+
+
+class SchemaCache:
+    """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
+
+    def __init__(self, data: LanceTableData, max_fields: int = MAX_FIELDS) -> None:
+        self._data = data
+        self._max_fields = max_fields
+        self._schemas: dict[Hashable, pa.Schema] = {}
+        self._fields = 0
+        self._lock = threading.Lock()
+
+    def of(self, table: Table, version: TableVersion) -> pa.Schema:
+        # A version number can be reused by another commit, so the number alone is not enough.
+        key = (
+            version.table_id,
+            version.branch,
+            version.version,
+            version.staged_path,
+            version.created_at,
+        )
+        schema = self._schemas.get(key)
+        if schema is None:
+            may_block()
+            schema = self._data.schema(table, version.version)
+            self._add(key, schema)
+        return schema
+
+    def _add(self, key: Hashable, schema: pa.Schema) -> None:
+        with self._lock:
+            if key in self._schemas:
+                return
+            self._schemas[key] = schema
+            self._fields += len(schema) + 1
+            while self._fields > self._max_fields:
+                oldest = self._schemas.pop(next(iter(self._schemas)))
+                self._fields -= len(oldest) + 1
