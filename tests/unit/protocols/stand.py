@@ -42,7 +42,8 @@ from tidemill.catalog.model.tables import (
     VersionEntry,
     WriteResult,
 )
-from tidemill.catalog.operations.namespaces import NamespaceEffect, NamespaceOperations
+from tidemill.catalog.operations.namespaces import NamespaceOperations
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.catalog.operations.rows import RowOperations
 from tidemill.catalog.operations.tables import TableOperations
 from tidemill.catalog.operations.versions import Order, VersionOperations
@@ -66,14 +67,13 @@ class Namespaces(NamespaceOperations):
 
     def create(
         self,
-        caller: Caller,
+        mutation: Mutation[Namespace],
         path: NamespacePath,
         mode: CreateMode,
         properties: Mapping[str, str],
-        on_commit: NamespaceEffect | None = None,
     ) -> Namespace:
         self.properties[path.levels] = dict(properties)
-        return self.describe(caller, path)
+        return self.describe(mutation.caller, path)
 
     def list_children(self, caller: Caller, path: NamespacePath, page: Page) -> Sequence[str]:
         self.describe(caller, path)
@@ -90,11 +90,10 @@ class Namespaces(NamespaceOperations):
 
     def drop(
         self,
-        caller: Caller,
+        mutation: Mutation[None],
         path: NamespacePath,
         mode: DropMode,
         behavior: DropBehavior,
-        on_commit: NamespaceEffect | None = None,
     ) -> None:
         del self.properties[path.levels]
 

@@ -7,7 +7,7 @@ from typing import Final
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields
+from tidemill.protocols.http.fields import Fields, read_object
 
 # The only separator advertised: Java sends it percent-encoded, pyiceberg decoded.
 LEVEL_SEPARATOR: Final = "\x1f"
@@ -27,6 +27,20 @@ def table_of(call: Call) -> TableIdent:
 
 def view_of(call: Call) -> TableIdent:
     return ident_in(namespace_of(call), call.parameters["view"], "view")
+
+
+def new_namespace_of(call: Call) -> NamespacePath:
+    """The namespace that the body of a request names."""
+    levels = read_object(call.body).texts("namespace")
+    if not levels:
+        raise InvalidInput("namespace", "is missing; it must be a list with at least one name")
+    return namespace_path(levels, "namespace")
+
+
+def new_ident_of(call: Call) -> TableIdent:
+    """The table or view that a request creates: its namespace is in the path, its name in the body."""
+    body = read_object(call.body)
+    return ident_in(namespace_of(call), body.required_text("name"))
 
 
 def ident_in(namespace: NamespacePath, name: str, field: str = "name") -> TableIdent:

@@ -1,12 +1,13 @@
-"""Translates request bodies into core values; accepts unknown fields and some missing ones."""
+"""Translates requests into core values; accepts unknown fields and some missing ones."""
 
 from __future__ import annotations
 
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.model.entries import Change, Document, NewTable, NewView, Registration
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.iceberg.identifiers import ident_from_body
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import Fields, read_object
+from tidemill.protocols.iceberg.identifiers import ident_from_body, new_ident_of
 
 
 def new_table(body: Fields) -> NewTable:
@@ -39,18 +40,22 @@ def change_of(ident: TableIdent, body: Fields) -> Change:
     return _change(ident, body)
 
 
-def changes_of(body: Fields) -> tuple[Change, ...]:
+def changes_of(call: Call) -> tuple[Change, ...]:
     """The commits of a multi-table transaction."""
+    body = read_object(call.body)
     if body.raw("table-changes") is None:
         raise InvalidInput("table-changes", "is missing; it must be a list of table commits")
     return tuple(_named_change(entry) for entry in body.objects("table-changes"))
 
 
-def registration_mode(body: Fields) -> Registration:
-    return Registration.OVERWRITE if body.flag("overwrite") else Registration.REFUSE
+def registration_of(call: Call) -> tuple[TableIdent, Registration]:
+    ident, is_overwrite = new_ident_of(call), read_object(call.body).flag("overwrite")
+    return ident, Registration.OVERWRITE if is_overwrite else Registration.REFUSE
 
 
-def source_and_target(body: Fields) -> tuple[TableIdent, TableIdent]:
+def source_and_target(call: Call) -> tuple[TableIdent, TableIdent]:
+    """The old and the new name of a table or view."""
+    body = read_object(call.body)
     return _required_ident(body, "source"), _required_ident(body, "destination")
 
 

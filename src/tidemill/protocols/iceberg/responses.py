@@ -75,6 +75,11 @@ class ReplayableResponse:
 NO_CONTENT: Final = ReplayableResponse(204)
 
 
+def no_content(_: object) -> ReplayableResponse:
+    """Whatever the operation returns."""
+    return NO_CONTENT
+
+
 def replayable_json(value: Any, status: int = 200) -> ReplayableResponse:
     return ReplayableResponse(status, orjson.dumps(value))
 
@@ -87,10 +92,12 @@ def loaded_table(entry: Entry) -> ReplayableResponse:
     )
 
 
-def staged_table(staged: StagedTable) -> ReplayableResponse:
-    """A LoadTableResult without metadata-location, because there is no file yet."""
-    body = b'{"metadata":' + staged.metadata
-    return ReplayableResponse(200, body, staged.location, None, staged.ident.levels, lacks_config=True)
+def created_table(created: Entry | StagedTable) -> ReplayableResponse:
+    """A LoadTableResult; without metadata-location for a staged table, because there is no file yet."""
+    if isinstance(created, Entry):
+        return loaded_table(created)
+    body = b'{"metadata":' + created.metadata
+    return ReplayableResponse(200, body, created.location, None, created.ident.levels, lacks_config=True)
 
 
 def committed_table(entry: Entry) -> ReplayableResponse:

@@ -9,13 +9,11 @@ from tidemill.protocols.iceberg.errors import render_error
 from tidemill.protocols.iceberg.idempotency import with_checked_key
 from tidemill.protocols.iceberg.referrers import with_checked_referrers
 from tidemill.protocols.iceberg.routes import (
-    commits,
     credentials,
     functions,
     metrics,
     namespaces,
     oauth,
-    registrations,
     scans,
     tables,
     views,
@@ -25,8 +23,6 @@ from tidemill.protocols.iceberg.routes.config import config_routes
 CATALOG_ROUTES: Final = (
     *namespaces.ROUTES,
     *map(with_checked_referrers, tables.ROUTES),
-    *commits.ROUTES,
-    *registrations.ROUTES,
     *map(with_checked_referrers, views.ROUTES),
     *functions.ROUTES,
     *map(with_checked_key, scans.ROUTES),
