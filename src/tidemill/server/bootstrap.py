@@ -26,7 +26,7 @@ from tidemill.catalog.operations.transactions import TransactionOperations
 from tidemill.catalog.operations.versions import VersionOperations
 from tidemill.catalog.ports import Authorizer
 from tidemill.catalog.signing_ports import RequestSigner
-from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.files import CatalogFileIO, MetadataFiles
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
 from tidemill.iceberg.operations.names import EntryLocations
@@ -34,7 +34,6 @@ from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
-from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.jobs.model.clusters import Clusters
 from tidemill.jobs.operations.assess import Assessor
 from tidemill.jobs.operations.assess_views import ViewAssessor

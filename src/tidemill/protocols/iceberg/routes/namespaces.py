@@ -14,8 +14,8 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.idempotency import mutation
-from tidemill.protocols.iceberg.identifiers import namespace_of, new_namespace_of, split_levels
-from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.mapping import namespace_of, new_namespace_of, split_levels
+from tidemill.protocols.iceberg.parameters import page_body, page_of
 from tidemill.protocols.iceberg.responses import ReplayableResponse, no_content, replayable_json
 from tidemill.protocols.iceberg.routing import route_pair
 

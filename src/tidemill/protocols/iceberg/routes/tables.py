@@ -1,10 +1,12 @@
-"""Routes of tables: create, load, commit, register, rename, drop."""
+"""Routes of tables: create, load, commit, register, rename, drop, credentials and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+import orjson
+import structlog
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent
@@ -15,17 +17,19 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_flag, read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.etags import requested_snapshots
+from tidemill.protocols.iceberg.credentials import read_sign_request, signed_json, storage_credentials
 from tidemill.protocols.iceberg.idempotency import mutation
-from tidemill.protocols.iceberg.identifiers import namespace_of, new_ident_of, table_of
 from tidemill.protocols.iceberg.mapping import (
     change_of,
     changes_of,
+    namespace_of,
+    new_ident_of,
     new_table,
     registration_of,
     source_and_target,
+    table_of,
 )
-from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.parameters import page_body, page_of, requested_snapshots
 from tidemill.protocols.iceberg.responses import (
     committed_table,
     created_table,
@@ -35,6 +39,10 @@ from tidemill.protocols.iceberg.responses import (
     unregistered_table,
 )
 from tidemill.protocols.iceberg.routing import route_pair
+
+CACHEABLE: Final = frozenset({"GET", "HEAD"})
+
+log = structlog.get_logger("tidemill.iceberg")
 
 
 def list_tables(call: Call) -> Response:
@@ -107,6 +115,39 @@ def rename_table(call: Call, names: tuple[TableIdent, TableIdent], renaming: Mut
     call.operations.iceberg_tables.rename(renaming, *names)
 
 
+def load_credentials(call: Call) -> Response:
+    entry = call.operations.iceberg_tables.load(call.caller, table_of(call))
+    location = orjson.loads(entry.metadata)["location"]
+    options = call.operations.iceberg_access.storage_options(call.caller, entry.ident, entry.location)
+    return json_response({"storage-credentials": storage_credentials(location, options)})
+
+
+def sign_request(call: Call) -> Response:
+    request = read_sign_request(read_object(call.body))
+    signed = call.operations.iceberg_signing.sign(call.caller, table_of(call), request)
+    response = json_response(signed_json(signed))
+    response.headers["Cache-Control"] = "private" if request.method in CACHEABLE else "no-cache"
+    return response
+
+
+def report_metrics(call: Call) -> Response:
+    """Writes what clients report about their scans and commits to the log."""
+    ident = table_of(call)
+    report = read_object(call.body)
+    kind = report.required_text("report-type")
+    metrics = report.nested("metrics")
+    call.operations.iceberg_tables.check_exists(call.caller, ident)
+    log.info(
+        "metrics",
+        table=str(ident),
+        caller=call.caller.principal,
+        report=kind[:100],
+        snapshot_id=report.integer("snapshot-id", -1),
+        metrics=None if metrics is None else dict(metrics.values),
+    )
+    return Response(status_code=204)
+
+
 TABLES: Final = "/namespaces/{namespace}/tables"
 TABLE: Final = f"{TABLES}/{{table}}"
 
@@ -121,4 +162,7 @@ ROUTES: Final = (
     *route_pair("POST", "/transactions/commit", commit_transaction, body=BodyKind.ENVELOPE),
     *route_pair("POST", "/namespaces/{namespace}/register", register_table),
     *route_pair("POST", f"{TABLE}/unregister", unregister_table),
+    *route_pair("GET", f"{TABLE}/credentials", load_credentials),
+    *route_pair("POST", f"{TABLE}/sign", sign_request),
+    *route_pair("POST", f"{TABLE}/metrics", report_metrics, body=BodyKind.ENVELOPE),
 )

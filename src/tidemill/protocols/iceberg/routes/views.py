@@ -15,9 +15,15 @@ from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
 from tidemill.protocols.iceberg.idempotency import mutation
-from tidemill.protocols.iceberg.identifiers import namespace_of, new_ident_of, view_of
-from tidemill.protocols.iceberg.mapping import change_of, new_view, source_and_target
-from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.mapping import (
+    change_of,
+    namespace_of,
+    new_ident_of,
+    new_view,
+    source_and_target,
+    view_of,
+)
+from tidemill.protocols.iceberg.parameters import page_body, page_of
 from tidemill.protocols.iceberg.responses import loaded_view, no_content, respond
 from tidemill.protocols.iceberg.routing import route_pair
 

@@ -14,7 +14,7 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.identifiers import (
+from tidemill.protocols.iceberg.mapping import (
     ident_from_body,
     ident_in,
     namespace_of,
