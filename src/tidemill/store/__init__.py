@@ -6,7 +6,7 @@ database, migrates it and returns a `SqlStore`. Its `transaction()` and `reading
 
 - catalog: `namespaces`, `tables`, `versions`, `transaction_properties`, `secrets`, `stored_queries`,
   `receipts`, `functions`, `environments`
-- Iceberg: `iceberg` (entries), `purges` (files to remove)
+- Iceberg: `iceberg` (entries, and the files to remove)
 - jobs: `jobs` (with events and workers), `leases`, `ledgers` (committed parts, failed rows)
 - results: `derived` (computed columns and views), `coverage`
 

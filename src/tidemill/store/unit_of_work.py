@@ -34,12 +34,11 @@ from tidemill.store.deferred import (
 from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.environments import SqlEnvironmentRepository
 from tidemill.store.functions import SqlFunctionRepository
-from tidemill.store.iceberg import SqlIcebergRepository
+from tidemill.store.iceberg import SqlIcebergRepository, SqlPurgeQueue
 from tidemill.store.jobs import SqlJobEvents, SqlJobRepository, SqlWorkerRegistry
 from tidemill.store.leases import SqlJobLeases
 from tidemill.store.ledgers import SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.namespaces import SqlNamespaceRepository
-from tidemill.store.purges import SqlPurgeQueue
 from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.stored_queries import SqlStoredQueryRepository
