@@ -55,8 +55,8 @@ class PendingReceipt(Generic[Result_contra]):
 class Mutation(Generic[Result_contra]):
     """The unit of work of one request that changes something.
 
-    The operation calls `record` with its result, first in the transaction of the change: the receipt and the
-    change are committed together, and a second request with the same key waits before it locks anything else.
+    The operation calls `record` with its result in the transaction of the change, before it changes anything:
+    the receipt and the change are committed together, and a second request with the same key waits.
     """
 
     caller: Caller

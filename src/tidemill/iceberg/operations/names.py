@@ -121,8 +121,8 @@ class EntryNames:
 
         def is_renamed(tx: IcebergTransaction, entry: Entry) -> bool | None:
             for ident, answer in ((target, True), (source, False)):
-                get_in = tx.iceberg.find(ident, self._kind)
-                if get_in is not None and get_in.entry_id == entry.entry_id:
+                found = tx.iceberg.find(ident, self._kind)
+                if found is not None and found.entry_id == entry.entry_id:
                     return answer
             return None
 

@@ -12,9 +12,9 @@ Rooms:
 - `errors`: the type and HTTP status of every error code.
 - `function_mapping`: registered Python functions as Iceberg functions.
 
-A commit flows like this: `routes.tables.update_table` is declared with `mutation`, which reads the table's
-name, checks permissions and looks for an earlier response. Without one it runs the route with a `Mutation`,
-and the operation of `tidemill.iceberg` stores the response in the same transaction as the change.
+A commit flows like this: `routes.tables.update_table` is declared with `mutation_route`, which reads the
+table's name, checks permissions and looks for an earlier response. Without one it runs the route with a
+`Mutation`, and the operation of `tidemill.iceberg` stores the response in the same transaction as the change.
 `responses.respond` adds credentials and the ETag.
 
 Clients of several languages depend on details that the specification leaves open. Comments name the client

@@ -2,7 +2,7 @@
 
 Clients repeat a commit with the same key when the response got lost. Executing it twice would fail with a
 conflict at best, and the client would report a failure for a commit that succeeded. So every mutation is
-declared with `mutation`, which turns it into a handler:
+declared with `mutation_route`, which turns it into a handler:
 
 1. Read what the request is about (`target_of`), and check the permissions for it, even for a replay.
 2. If a receipt for the key exists, replay the response in it.
@@ -49,7 +49,7 @@ Run: TypeAlias = Callable[[Call, TargetT, Mutation[ResultT]], ResultT]
 
 @dataclass(frozen=True, slots=True)
 class MutationHandler(Generic[TargetT, ResultT]):
-    """A handler of requests that change something; see `mutation`."""
+    """A handler of requests that change something; see `mutation_route`."""
 
     operation: str
     target_of: Callable[[Call], TargetT]
@@ -95,7 +95,7 @@ class MutationHandler(Generic[TargetT, ResultT]):
         return self.to_response(result).to_bytes()
 
 
-def mutation(
+def mutation_route(
     operation: str,
     target_of: Callable[[Call], TargetT],
     needs_of: Callable[[TargetT], Needs],

@@ -30,7 +30,7 @@ from tidemill.errors import (
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.limits import Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.idempotency import idempotency_key, mutation, resource_of
+from tidemill.protocols.iceberg.idempotency import idempotency_key, mutation_route, resource_of
 from tidemill.protocols.iceberg.responses import COMPRESS_FROM_BYTES, ReplayableResponse, replayable_json
 from tidemill.store.engine import SqlStore, open_store
 
@@ -150,7 +150,7 @@ class Mutations:
         operations = cast(Operations, SimpleNamespace(receipts=self.receipts))
         raw = [(b"idempotency-key", key.encode()) for key in keys]
         sent = Call(operations, Caller(principal), Limits(), {}, QueryParams(), Headers(raw=raw), body)
-        return mutation(operation, target_of, needs_of, counted)(self._run)(sent)
+        return mutation_route(operation, target_of, needs_of, counted)(self._run)(sent)
 
     def _run(self, call: Call, path: NamespacePath, change: Mutation[int]) -> int:
         self.counted += 1
@@ -243,5 +243,5 @@ def test_a_request_that_comes_second_gets_the_answer_of_the_first(mutations: Mut
             change.record(tx, 99)
         raise AssertionError("the receipt was taken twice")
 
-    assert mutation("op", target_of, needs_of, counted)(overtaken)(sent).body == b'{"count":1}'
+    assert mutation_route("op", target_of, needs_of, counted)(overtaken)(sent).body == b'{"count":1}'
     assert mutations.counted == 1

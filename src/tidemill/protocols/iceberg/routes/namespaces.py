@@ -13,7 +13,7 @@ from tidemill.catalog.operations.receipts import Mutation
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
-from tidemill.protocols.iceberg.idempotency import mutation
+from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import namespace_of, new_namespace_of, split_levels
 from tidemill.protocols.iceberg.parameters import page_body, page_of
 from tidemill.protocols.iceberg.responses import ReplayableResponse, no_content, replayable_json
@@ -47,7 +47,7 @@ def list_namespaces(call: Call) -> Response:
     return json_response(body)
 
 
-@mutation("createNamespace", new_namespace_of, needs_to_change, _created_response)
+@mutation_route("createNamespace", new_namespace_of, needs_to_change, _created_response)
 def create_namespace(call: Call, path: NamespacePath, creation: Mutation[Namespace]) -> Namespace:
     properties = read_object(call.body).texts_by_name("properties") or {}
     return call.operations.namespaces.create(creation, path, CreateMode.CREATE, properties)
@@ -63,12 +63,12 @@ def namespace_exists(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@mutation("dropNamespace", namespace_of, needs_to_change, no_content)
+@mutation_route("dropNamespace", namespace_of, needs_to_change, no_content)
 def drop_namespace(call: Call, path: NamespacePath, removal: Mutation[None]) -> None:
     call.operations.namespaces.drop(removal, path, DropMode.FAIL, DropBehavior.RESTRICT)
 
 
-@mutation("updateProperties", namespace_of, needs_to_change, _changes_response)
+@mutation_route("updateProperties", namespace_of, needs_to_change, _changes_response)
 def update_properties(call: Call, path: NamespacePath, update: Mutation[PropertyChanges]) -> PropertyChanges:
     body = read_object(call.body)
     removals, updates = body.texts("removals") or (), body.texts_by_name("updates") or {}

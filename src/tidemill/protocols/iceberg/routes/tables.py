@@ -18,7 +18,7 @@ from tidemill.protocols.http.fields import query_flag, read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
 from tidemill.protocols.iceberg.credentials import read_sign_request, signed_json, storage_credentials
-from tidemill.protocols.iceberg.idempotency import mutation
+from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import (
     change_of,
     changes_of,
@@ -56,7 +56,7 @@ def list_tables(call: Call) -> Response:
     return json_response(body)
 
 
-@mutation("createTable", new_ident_of, needs.to_write, created_table)
+@mutation_route("createTable", new_ident_of, needs.to_write, created_table)
 def create_table(
     call: Call, ident: TableIdent, creation: Mutation[Entry | StagedTable]
 ) -> Entry | StagedTable:
@@ -77,20 +77,20 @@ def table_exists(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@mutation("updateTable", table_of, needs.to_write, committed_table)
+@mutation_route("updateTable", table_of, needs.to_write, committed_table)
 def update_table(call: Call, ident: TableIdent, commit: Mutation[Entry]) -> Entry:
     change = change_of(ident, read_object(call.body))
     return call.operations.iceberg_tables.commit(commit, change)
 
 
-@mutation("commitTransaction", changes_of, needs.to_commit, no_content)
+@mutation_route("commitTransaction", changes_of, needs.to_commit, no_content)
 def commit_transaction(
     call: Call, changes: Sequence[Change], commit: Mutation[Sequence[Entry]]
 ) -> Sequence[Entry]:
     return call.operations.iceberg_tables.commit_all(commit, changes)
 
 
-@mutation("registerTable", registration_of, lambda target: needs.to_register(*target), loaded_table)
+@mutation_route("registerTable", registration_of, lambda target: needs.to_register(*target), loaded_table)
 def register_table(
     call: Call, target: tuple[TableIdent, Registration], registration: Mutation[Entry]
 ) -> Entry:
@@ -99,18 +99,18 @@ def register_table(
     return call.operations.iceberg_tables.register(registration, ident, location, mode)
 
 
-@mutation("unregisterTable", table_of, needs.to_remove, unregistered_table)
+@mutation_route("unregisterTable", table_of, needs.to_remove, unregistered_table)
 def unregister_table(call: Call, ident: TableIdent, removal: Mutation[Entry]) -> Entry:
     return call.operations.iceberg_tables.unregister(removal, ident)
 
 
-@mutation("dropTable", table_of, needs.to_remove, no_content)
+@mutation_route("dropTable", table_of, needs.to_remove, no_content)
 def drop_table(call: Call, ident: TableIdent, removal: Mutation[Entry]) -> Entry:
     purge = Purge.REMOVE_FILES if query_flag(call.query, "purgeRequested") else Purge.KEEP_FILES
     return call.operations.iceberg_tables.drop(removal, ident, purge)
 
 
-@mutation("renameTable", source_and_target, lambda names: needs.to_rename(*names), no_content)
+@mutation_route("renameTable", source_and_target, lambda names: needs.to_rename(*names), no_content)
 def rename_table(call: Call, names: tuple[TableIdent, TableIdent], renaming: Mutation[None]) -> None:
     call.operations.iceberg_tables.rename(renaming, *names)
 

@@ -14,7 +14,7 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.idempotency import mutation
+from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import (
     change_of,
     namespace_of,
@@ -39,7 +39,7 @@ def list_views(call: Call) -> Response:
     return json_response(body)
 
 
-@mutation("createView", new_ident_of, needs.to_write, loaded_view)
+@mutation_route("createView", new_ident_of, needs.to_write, loaded_view)
 def create_view(call: Call, ident: TableIdent, creation: Mutation[Entry]) -> Entry:
     """The specification defines no key for this mutation, but Java sends one."""
     return call.operations.iceberg_views.create(creation, ident, new_view(read_object(call.body)))
@@ -54,24 +54,24 @@ def view_exists(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@mutation("replaceView", view_of, needs.to_write, loaded_view)
+@mutation_route("replaceView", view_of, needs.to_write, loaded_view)
 def replace_view(call: Call, ident: TableIdent, commit: Mutation[Entry]) -> Entry:
     change = change_of(ident, read_object(call.body))
     return call.operations.iceberg_views.replace(commit, change)
 
 
-@mutation("registerView", new_ident_of, needs.to_write, loaded_view)
+@mutation_route("registerView", new_ident_of, needs.to_write, loaded_view)
 def register_view(call: Call, ident: TableIdent, registration: Mutation[Entry]) -> Entry:
     location = read_object(call.body).required_text("metadata-location")
     return call.operations.iceberg_views.register(registration, ident, location)
 
 
-@mutation("dropView", view_of, needs.to_remove, no_content)
+@mutation_route("dropView", view_of, needs.to_remove, no_content)
 def drop_view(call: Call, ident: TableIdent, removal: Mutation[Entry]) -> Entry:
     return call.operations.iceberg_views.drop(removal, ident)
 
 
-@mutation("renameView", source_and_target, lambda names: needs.to_rename(*names), no_content)
+@mutation_route("renameView", source_and_target, lambda names: needs.to_rename(*names), no_content)
 def rename_view(call: Call, names: tuple[TableIdent, TableIdent], renaming: Mutation[None]) -> None:
     call.operations.iceberg_views.rename(renaming, *names)
 
