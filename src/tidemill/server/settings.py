@@ -21,7 +21,6 @@ from tidemill.jobs.model.clusters import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_backfill import AutoBackfillPolicy
 from tidemill.jobs.worker.auto_refresh import AutoRefreshPolicy
 from tidemill.jobs.worker.work import LeasePolicy
-from tidemill.server.settings import ClientSettings, check_clients
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 
