@@ -24,7 +24,7 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
-from tidemill.catalog.ports import CatalogTransaction
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks
 from tidemill.errors import Deadlock, TidemillError, Unavailable
 from tidemill.iceberg.model.entries import Change, NewTable, Purge
@@ -51,10 +51,6 @@ def database(postgres: PostgresCluster) -> Iterator[str]:
     postgres.create_database(DATABASE)
     yield postgres.url(DATABASE)
     postgres.drop_database(DATABASE)
-
-
-def do_nothing(tx: CatalogTransaction, _: object = None) -> None:
-    return None
 
 
 class Storm:
@@ -109,15 +105,17 @@ class Storm:
 
     def _make_namespaces(self, chance: random.Random) -> None:
         for namespace in NAMESPACES:
-            self._operations.namespaces.create(LOCAL_CALLER, namespace, CreateMode.EXIST_OK, {})
+            self._operations.namespaces.create(Mutation(LOCAL_CALLER), namespace, CreateMode.EXIST_OK, {})
 
     def _replace_namespace(self, chance: random.Random) -> None:
         namespace = chance.choice(NAMESPACES)
-        self._operations.namespaces.create(LOCAL_CALLER, namespace, CreateMode.OVERWRITE, {})
+        self._operations.namespaces.create(Mutation(LOCAL_CALLER), namespace, CreateMode.OVERWRITE, {})
 
     def _drop_namespace(self, chance: random.Random) -> None:
         namespace = chance.choice(NAMESPACES)
-        self._operations.namespaces.drop(LOCAL_CALLER, namespace, DropMode.FAIL, DropBehavior.CASCADE)
+        self._operations.namespaces.drop(
+            Mutation(LOCAL_CALLER), namespace, DropMode.FAIL, DropBehavior.CASCADE
+        )
 
     def _batch(self, chance: random.Random) -> None:
         with self._lake.store.reading() as tx:
@@ -167,7 +165,7 @@ class Storm:
 
     def _create_iceberg(self, chance: random.Random) -> None:
         new = NewTable(SCHEMA)
-        self._operations.iceberg_tables.create(LOCAL_CALLER, _some_iceberg(chance), new, do_nothing)
+        self._operations.iceberg_tables.create(Mutation(LOCAL_CALLER), _some_iceberg(chance), new)
 
     def _commit_iceberg(self, chance: random.Random) -> None:
         idents = list({_some_iceberg(chance) for _ in range(4)})
@@ -177,16 +175,14 @@ class Storm:
         update = {"action": "set-properties", "updates": {"at": str(chance.random())}}
         changes = [Change(each, (), (update,)) for each in there]
         if changes:
-            self._operations.iceberg_tables.commit_all(LOCAL_CALLER, changes, do_nothing)
+            self._operations.iceberg_tables.commit_all(Mutation(LOCAL_CALLER), changes)
 
     def _drop_iceberg(self, chance: random.Random) -> None:
-        self._operations.iceberg_tables.drop(
-            LOCAL_CALLER, _some_iceberg(chance), Purge.KEEP_FILES, do_nothing
-        )
+        self._operations.iceberg_tables.drop(Mutation(LOCAL_CALLER), _some_iceberg(chance), Purge.KEEP_FILES)
 
     def _rename_iceberg(self, chance: random.Random) -> None:
         old, new = _some_iceberg(chance), _some_iceberg(chance)
-        self._operations.iceberg_tables.rename(LOCAL_CALLER, old, new, do_nothing)
+        self._operations.iceberg_tables.rename(Mutation(LOCAL_CALLER), old, new)
 
     def _known(self, chance: random.Random) -> Table:
         with self._lake.store.reading() as tx:

@@ -16,11 +16,12 @@ from starlette.testclient import TestClient
 from tests.faulty_database import Fault, FaultySqlite, database_file
 from tests.iceberg_mutations import BASE, MUTATIONS, Lake, check_found_out, check_unknown
 from tests.iceberg_requests import SCHEMA, with_properties
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.operations import commit_engine, outcomes
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Limits
-from tidemill.protocols.iceberg import idempotency
+from tidemill.protocols.iceberg.idempotency import MutationHandler
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.health import WorkerState
 from tidemill.server.settings import load_settings
@@ -270,12 +271,12 @@ def a_lost_race_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def receipts_have_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
-    def carry_out(call: Any, asked: Any, run: Any) -> Any:
-        answer = run(idempotency._record_nothing)
+    def carry_out(handler: Any, call: Any, target: Any, asked: Any) -> Any:
+        answer = handler.to_response(handler.run(call, target, Mutation(call.caller)))
         call.operations.receipts.record_in_own_transaction(replace(asked, outcome=answer.to_bytes()))
         return answer
 
-    patch.setattr(idempotency, "_run_once", carry_out)
+    patch.setattr(MutationHandler, "_run_once", carry_out)
 
 
 def every_unsettled_file_is_removed(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Reads and writes the metadata files of Iceberg tables and views.
+"""Files of Iceberg tables and views: their metadata files, and a FileIO with which pyiceberg reads the rest.
 
 Files lie in the warehouse or in other allowed locations; everything else is refused. Locations are accepted
 and returned in the client's spelling. `resolve` gives the normalized form, in which overlaps are detected.
@@ -11,17 +11,19 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 from uuid import uuid4
 
 import orjson
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from tidemill.catalog.locations import LOCAL_URI, URI, normalized_location
 from tidemill.catalog.ports import TableFiles
-from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable
+from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable, Unsupported
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
 from tidemill.iceberg.model.entries import Document, EntryKind
 
@@ -202,3 +204,57 @@ def _check_object(data: bytes, location: str) -> None:
         raise InvalidMetadata(f"Failed to read json file: {location} ({error})") from error
     if not isinstance(found, dict):
         raise InvalidMetadata(f"Failed to read json file: {location} (not a JSON object)")
+
+
+def literal_location(location: str) -> str:
+    """Normalizes the location of a file; clients write percent signs literally, even in URIs."""
+    local = LOCAL_URI.fullmatch(location)
+    return normalized_location(location if local is None else local[1], "")
+
+
+class CatalogInputFile(InputFile):
+    def __init__(self, location: str, files: TableFiles) -> None:
+        super().__init__(location)
+        self._files = files
+        self._key = files.key_of_file(literal_location(location))
+
+    def __len__(self) -> int:
+        size = self._files.size_of(self._key)
+        if size is None:
+            raise FileNotFoundError(self.location)
+        return size
+
+    def exists(self) -> bool:
+        return self._files.size_of(self._key) is not None
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: FBT001, FBT002 - pyiceberg's signature
+        return io.BytesIO(self._files.read(self._key))
+
+
+class CatalogFileIO(FileIO):
+    """Reads manifests and deletes files; clients write tables, so it writes nothing.
+
+    `is_foreign` tells whether a directory belongs to another table or view; nothing is read from those.
+    """
+
+    def __init__(
+        self,
+        files: TableFiles,
+        is_foreign: Callable[[str], bool] = lambda directory: False,
+        **properties: Any,
+    ) -> None:
+        super().__init__(properties)
+        self._files = files
+        self._is_foreign = lru_cache(maxsize=None)(is_foreign)
+
+    def new_input(self, location: str) -> InputFile:
+        if self._is_foreign(literal_location(location).rpartition("/")[0]):
+            raise InvalidInput("location", f"{location:.200} is in another table or view")
+        return CatalogInputFile(location, self._files)
+
+    def new_output(self, location: str) -> OutputFile:
+        raise Unsupported(f"{location} cannot be written: the catalog writes no table files")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        path = location if isinstance(location, str) else location.location
+        self._files.remove(self._files.key_of_file(literal_location(path)))

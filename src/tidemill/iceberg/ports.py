@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol
 from uuid import UUID
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
-
-Result_contra = TypeVar("Result_contra", contravariant=True)
 
 
 class IcebergRepository(Protocol):
@@ -80,10 +78,3 @@ class IcebergStore(Protocol):
 
     def reading(self) -> AbstractContextManager[IcebergTransaction]:
         """A read-only transaction; each statement sees everything committed before it."""
-
-
-OnCommit: TypeAlias = Callable[[CatalogTransaction, Result_contra], None]
-"""Runs first in the transaction of a mutation and gets its result; stores the response for a retry.
-
-Raises ReceiptExists when the same request was already executed; the transaction then rolls back.
-"""

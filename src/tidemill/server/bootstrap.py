@@ -15,7 +15,7 @@ from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.catalog.operations.secrets import SecretOperations
 from tidemill.catalog.ports import Authorizer, RequestSigner
-from tidemill.iceberg.files import MetadataFiles
+from tidemill.iceberg.files import CatalogFileIO, MetadataFiles
 from tidemill.iceberg.operations.access import IcebergAccess, RequestSigning
 from tidemill.iceberg.operations.commit_engine import Committer
 from tidemill.iceberg.operations.names import EntryLocations
@@ -23,7 +23,6 @@ from tidemill.iceberg.operations.purges import ManifestReachableFiles, Purger
 from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
-from tidemill.iceberg.table_io import CatalogFileIO
 from tidemill.jobs.model.jobs import Clusters
 from tidemill.jobs.planning.assess import Assessor
 from tidemill.jobs.service.columns import ColumnOperations

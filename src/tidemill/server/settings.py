@@ -20,7 +20,6 @@ from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
 from tidemill.jobs.worker.work import LeasePolicy
-from tidemill.server.settings import ClientSettings, check_clients
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 

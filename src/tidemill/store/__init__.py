@@ -6,7 +6,7 @@ database, migrates it and returns a `SqlStore`. Its `transaction()` and `reading
 
 - catalog: `namespaces`, `tables` (with stored queries), `versions` (with properties of transactions),
   `secrets`, `receipts`, `functions` (with environments)
-- Iceberg: `iceberg` (entries), `purges` (files to remove)
+- Iceberg: `iceberg` (entries, and the files to remove)
 - jobs: `jobs` (with leases, events and workers), `derived` (computed columns and views), `bookkeeping`
   (coverage, committed parts, failed rows)
 

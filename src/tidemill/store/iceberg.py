@@ -1,4 +1,7 @@
-"""Iceberg tables and views: `tables` holds names and locations, `iceberg_entries` the metadata."""
+"""Iceberg tables and views, and the queue of dropped tables whose files still have to be removed.
+
+`tables` holds names and locations, `iceberg_entries` the metadata.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
-from tidemill.store.column_types import MAX_BIGINT
+from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.driver_errors import is_foreign_key_violation, savepoint
 from tidemill.store.namespaces import find_namespace_id, get_namespace_id, level_parameters, namespace_at
-from tidemill.store.schema import iceberg_entries, tables
+from tidemill.store.schema import iceberg_entries, iceberg_purges, tables
 from tidemill.store.tables import IS_LANCE, has_overlap, is_location_taken, locations_above
 
 HOLDERS: Final = {holder.value: holder for holder in Holder}
@@ -242,3 +245,46 @@ def _entry(row: Row[Any], ident: TableIdent, kind: EntryKind) -> Entry:
         metadata_location=row.metadata_location,
         metadata=row.metadata,
     )
+
+
+class SqlPurgeQueue:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, entry: Entry) -> None:
+        row = {
+            "entry_id": entry.entry_id,
+            "levels": list(entry.ident.levels),
+            "place": entry.location,
+            "metadata_location": entry.metadata_location,
+            "metadata": entry.metadata,
+            "requested_at": DatabaseTime(),
+        }
+        self._connection.execute(insert(iceberg_purges).values(row))
+
+    def list_waiting(self, limit: int) -> Sequence[Entry]:
+        """Oldest first."""
+        query = (
+            select(iceberg_purges)
+            .order_by(iceberg_purges.c.requested_at, iceberg_purges.c.entry_id)
+            .limit(limit)
+        )
+        return [
+            Entry(
+                entry_id=row.entry_id,
+                ident=_ident(row.levels),
+                kind=EntryKind.TABLE,
+                location=row.place,
+                metadata_location=row.metadata_location,
+                metadata=row.metadata,
+            )
+            for row in self._connection.execute(query)
+        ]
+
+    def remove(self, entry_id: UUID) -> None:
+        self._connection.execute(delete(iceberg_purges).where(iceberg_purges.c.entry_id == entry_id))
+
+
+def _ident(levels: Sequence[str]) -> TableIdent:
+    *namespace, name = levels
+    return TableIdent(NamespacePath(tuple(namespace)), name)

@@ -33,10 +33,9 @@ from tidemill.store.deferred import (
 )
 from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.functions import SqlEnvironmentRepository, SqlFunctionRepository
-from tidemill.store.iceberg import SqlIcebergRepository
+from tidemill.store.iceberg import SqlIcebergRepository, SqlPurgeQueue
 from tidemill.store.jobs import SqlJobEvents, SqlJobLeases, SqlJobRepository, SqlWorkerRegistry
 from tidemill.store.namespaces import SqlNamespaceRepository
-from tidemill.store.purges import SqlPurgeQueue
 from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.tables import SqlStoredQueryRepository, SqlTableRepository

@@ -7,7 +7,6 @@ import pytest
 from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.lance.tables import storage_access_of
 from tidemill.server.authentication import IMPLIED, GrantAuthorizer
 
 ADA = Caller("ada")

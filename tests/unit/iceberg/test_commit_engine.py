@@ -9,7 +9,10 @@ from uuid import UUID
 
 import pytest
 
+from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import table_ident
+from tidemill.catalog.operations.receipts import Mutation
+from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.retries import PAUSES_SECONDS
 from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.iceberg.files import MetadataFiles
@@ -21,6 +24,12 @@ from tidemill.store.engine import open_store
 from tidemill.store.unit_of_work import SqlTransaction
 
 IDENT = table_ident(("t",))
+MUTATION: Mutation[Entry] = Mutation(LOCAL_CALLER)
+
+
+class Refused(Mutation[Entry]):
+    def record(self, tx: CatalogTransaction, result: Entry) -> None:
+        raise InvalidInput("this", "is wrong")
 
 
 class Stuck(LocalTableFiles):
@@ -41,16 +50,13 @@ def committer(tmp_path: Path) -> Committer:
 
 
 def test_a_commit_is_done_even_if_old_files_stay(committer: Committer, change: PlannedChange) -> None:
-    [made] = committer.commit([IDENT], lambda: [change], lambda *_: None)
+    made = committer.commit(MUTATION, IDENT, lambda: change)
     assert Path(made.metadata_location).exists()
 
 
 def test_a_refusal_is_told_even_if_new_files_stay(committer: Committer, change: PlannedChange) -> None:
-    def refuse(*_: object) -> None:
-        raise InvalidInput("this", "is wrong")
-
     with pytest.raises(InvalidInput, match="is wrong"):
-        committer.commit([IDENT], lambda: [change], refuse)
+        committer.commit(Refused(LOCAL_CALLER), IDENT, lambda: change)
 
 
 class Lost:
@@ -77,7 +83,7 @@ def test_an_unknown_outcome_keeps_the_new_file(
     monkeypatch.setattr(outcomes, "PAUSES_SECONDS", (0.0,))
     committer = Committer(Lost(), MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
     with pytest.raises(CommitStateUnknown):
-        committer.commit([IDENT], lambda: [change], lambda *_: None)
+        committer.commit(MUTATION, IDENT, lambda: change)
     assert len(list(tmp_path.rglob("*.metadata.json"))) == 1
 
 
@@ -86,7 +92,7 @@ def test_a_commit_that_did_not_happen_leaves_no_file(tmp_path: Path, change: Pla
     store.is_away = True
     committer = Committer(store, MetadataFiles(LocalTableFiles(tmp_path / "warehouse")))
     with pytest.raises(Unavailable):
-        committer.commit([IDENT], lambda: [change], lambda *_: None)
+        committer.commit(MUTATION, IDENT, lambda: change)
     assert list(tmp_path.rglob("*.metadata.json")) == []
 
 

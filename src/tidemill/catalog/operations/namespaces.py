@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
@@ -12,16 +11,15 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
 from tidemill.catalog.model.tables import Page, Table
+from tidemill.catalog.operations.receipts import Mutation, Need, Needs, authorize
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable
 
-NamespaceEffect: TypeAlias = Callable[[CatalogTransaction], None]
-"""Work that runs at the start of the transaction of a change."""
 
-
-def _no_effect(tx: CatalogTransaction, changes: PropertyChanges | None = None) -> None:
-    return None
+def needs_to_change(path: NamespacePath) -> Needs:
+    """To create or drop a namespace, or to change its properties."""
+    return (Need(Permission.MANAGE, path),)
 
 
 class NamespaceOperations:
@@ -33,15 +31,15 @@ class NamespaceOperations:
 
     def create(
         self,
-        caller: Caller,
+        mutation: Mutation[Namespace],
         path: NamespacePath,
         mode: CreateMode,
         properties: Mapping[str, str],
-        on_commit: NamespaceEffect = _no_effect,
     ) -> Namespace:
-        self._authorizer.require(caller, Permission.MANAGE, path)
+        authorize(self._authorizer, mutation.caller, needs_to_change(path))
         _refuse_root(path, "created")
-        namespace, dropped = retry_deadlocks(lambda: self._create(path, mode, properties, on_commit))
+        new = Namespace(uuid4(), path, dict(properties))
+        namespace, dropped = retry_deadlocks(lambda: self._create(mutation, new, mode))
         self._remove_files(dropped)
         return namespace
 
@@ -60,14 +58,13 @@ class NamespaceOperations:
 
     def update_properties(
         self,
-        caller: Caller,
+        mutation: Mutation[PropertyChanges],
         path: NamespacePath,
         removals: Sequence[str],
         updates: Mapping[str, str],
-        on_commit: Callable[[CatalogTransaction, PropertyChanges], None] = _no_effect,
     ) -> PropertyChanges:
         """Raises Unprocessable if a property is both set and removed."""
-        self._authorizer.require(caller, Permission.MANAGE, path)
+        authorize(self._authorizer, mutation.caller, needs_to_change(path))
         conflicting = sorted(set(removals) & updates.keys())
         if conflicting:
             raise Unprocessable(
@@ -81,30 +78,26 @@ class NamespaceOperations:
                 removed=tuple(present),
                 missing=tuple(key for key in dict.fromkeys(removals) if key not in before),
             )
-            on_commit(tx, changes)
+            mutation.record(tx, changes)
             remaining = {key: value for key, value in before.items() if key not in present}
             tx.namespaces.set_properties(path, {**remaining, **updates})
         return changes
 
     def drop(
-        self,
-        caller: Caller,
-        path: NamespacePath,
-        mode: DropMode,
-        behavior: DropBehavior,
-        on_commit: NamespaceEffect = _no_effect,
+        self, mutation: Mutation[None], path: NamespacePath, mode: DropMode, behavior: DropBehavior
     ) -> None:
-        self._authorizer.require(caller, Permission.MANAGE, path)
+        authorize(self._authorizer, mutation.caller, needs_to_change(path))
         _refuse_root(path, "dropped")
-        self._remove_files(retry_deadlocks(lambda: self._drop(path, mode, behavior, on_commit)))
+        self._remove_files(retry_deadlocks(lambda: self._drop(mutation, path, mode, behavior)))
 
     def _create(
-        self, path: NamespacePath, mode: CreateMode, properties: Mapping[str, str], on_commit: NamespaceEffect
+        self, mutation: Mutation[Namespace], new: Namespace, mode: CreateMode
     ) -> tuple[Namespace, Sequence[Table]]:
         """Returns the namespace, and the tables that were dropped with the one it replaces."""
+        path = new.path
         dropped: Sequence[Table] = ()
         with self._store.transaction() as tx:
-            on_commit(tx)
+            mutation.record(tx, new)
             existing = tx.namespaces.find(path)
             if existing is not None and mode is CreateMode.CREATE:
                 raise NamespaceAlreadyExists(path)
@@ -114,22 +107,21 @@ class NamespaceOperations:
                 # The new namespace is added to the parent.
                 tx.namespaces.lock_all([path.parent])
                 dropped = _remove_with_content(tx, path)
-            namespace = Namespace(uuid4(), path, dict(properties))
             try:
-                tx.namespaces.add(namespace)
+                tx.namespaces.add(new)
             except NamespaceAlreadyExists:
                 # Another caller has created it since the check.
                 if mode is CreateMode.EXIST_OK:
                     return tx.namespaces.get(path), dropped
                 raise
-        return namespace, dropped
+        return new, dropped
 
     def _drop(
-        self, path: NamespacePath, mode: DropMode, behavior: DropBehavior, on_commit: NamespaceEffect
+        self, mutation: Mutation[None], path: NamespacePath, mode: DropMode, behavior: DropBehavior
     ) -> Sequence[Table]:
         """Returns the tables that were dropped with it."""
         with self._store.transaction() as tx:
-            on_commit(tx)
+            mutation.record(tx, None)
             if tx.namespaces.find(path) is None:
                 if mode is DropMode.SKIP:
                     return ()

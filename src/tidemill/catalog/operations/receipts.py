@@ -1,15 +1,17 @@
-"""Receipts make requests with an idempotency key take effect once.
+"""Mutations and their receipts: a request with an idempotency key takes effect once.
 
-The response is stored in the same transaction as the change, so a retry replays it.
+A protocol hands an operation one value, the `Mutation`. It says who asks for the change, and it stores the
+response in the transaction of the change, so a retry replays it. What an operation needs is a function that
+returns `Need`s: the operation itself calls it, and so does the protocol before it replays a response.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.callers import Caller, Permission
@@ -20,6 +22,8 @@ from tidemill.errors import CommitStateUnknown, Unavailable, Unprocessable
 
 CLEANUP_EVERY: Final = 200
 
+Result_contra = TypeVar("Result_contra", contravariant=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -27,6 +31,42 @@ class Need:
 
     permission: Permission
     resource: NamespacePath | TableIdent
+
+
+Needs: TypeAlias = Sequence[Need]
+
+
+def authorize(authorizer: Authorizer, caller: Caller, needs: Needs) -> None:
+    """Raises PermissionDenied."""
+    for need in needs:
+        authorizer.require(caller, need.permission, need.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReceipt(Generic[Result_contra]):
+    """The receipt of a request that is being executed; `outcome_of` encodes the response to it."""
+
+    receipts: ReceiptOperations
+    request: Receipt
+    outcome_of: Callable[[Result_contra], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation(Generic[Result_contra]):
+    """The unit of work of one request that changes something.
+
+    The operation calls `record` with its result in the transaction of the change, before it changes anything:
+    the receipt and the change are committed together, and a second request with the same key waits.
+    """
+
+    caller: Caller
+    receipt: PendingReceipt[Result_contra] | None = None
+
+    def record(self, tx: CatalogTransaction, result: Result_contra) -> None:
+        """Raises ReceiptExists if the same request was already executed; the transaction must roll back."""
+        if self.receipt is not None:
+            outcome = self.receipt.outcome_of(result)
+            self.receipt.receipts.record(tx, replace(self.receipt.request, outcome=outcome))
 
 
 class ReceiptOperations:
@@ -45,9 +85,13 @@ class ReceiptOperations:
         self._retention = lifetime + grace
         self._count = itertools.count()
 
-    def authorize(self, caller: Caller, needs: Sequence[Need]) -> None:
-        for need in needs:
-            self._authorizer.require(caller, need.permission, need.resource)
+    def find_authorized(self, caller: Caller, needs: Needs, request: Receipt) -> Receipt | None:
+        """The receipt of the same request, for a caller that may still send it.
+
+        Raises PermissionDenied, and Unprocessable if the key was used for another request.
+        """
+        authorize(self._authorizer, caller, needs)
+        return self.find(request)
 
     def find(self, request: Receipt) -> Receipt | None:
         """The receipt of the same request; raises Unprocessable if its key was used for another one."""

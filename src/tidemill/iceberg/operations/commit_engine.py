@@ -1,11 +1,11 @@
 """Commits tables and views: writes metadata files, then swaps the catalog rows in one transaction.
 
-Every create, commit and replace goes through `Committer.commit`:
+Every create, commit and replace goes through `Committer`:
 
 1. `plan` reads the current state and returns one `PlannedChange` per table or view.
 2. The engine writes a new metadata file for each change. Nothing refers to these files yet.
-3. One transaction stores the response of the request (`on_commit`), then swaps each row from the state that
-   `plan` saw to the new one. The row decides which state is current; the files only follow.
+3. One transaction records the result in the request's receipt (`Mutation`), then swaps each row from the
+   state that `plan` saw to the new one. The row decides which state is current; the files only follow.
 
 If another process committed in between, a swap finds a different state: the transaction rolls back, the new
 files are removed, and everything starts over at step 1 with the state that is current by then. Requirements
@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import CommitStateUnknown, Unavailable
@@ -46,6 +47,9 @@ LONGEST_PAUSE_SECONDS: Final = 0.2
 LOCK_COUNT: Final = 256
 
 log = structlog.get_logger("tidemill.iceberg")
+
+Recorder: TypeAlias = Callable[[CatalogTransaction, Sequence[Entry]], None]
+"""Runs first in the transaction of a commit; see `Mutation.record`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +85,31 @@ class Committer:
         self._locks = [Lock() for _ in range(LOCK_COUNT)]
 
     def commit(
+        self, mutation: Mutation[Entry], ident: TableIdent, plan: Callable[[], PlannedChange]
+    ) -> Entry:
+        """Commits one change; see `commit_all`."""
+        [entry] = self._commit([ident], lambda: [plan()], lambda tx, entries: mutation.record(tx, entries[0]))
+        return entry
+
+    def commit_all(
         self,
+        mutation: Mutation[Sequence[Entry]],
         idents: Sequence[TableIdent],
         plan: Callable[[], Sequence[PlannedChange]],
-        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
     ) -> Sequence[Entry]:
         """Commits what `plan` returns; calls it again when another commit was faster.
 
-        Raises whatever `plan` and `on_commit` raise, CommitConflict after the last attempt, and
+        Raises whatever `plan` raises, ReceiptExists, CommitConflict after the last attempt, and
         CommitStateUnknown when the outcome cannot be determined.
         """
+        return self._commit(idents, plan, mutation.record)
+
+    def _commit(
+        self,
+        idents: Sequence[TableIdent],
+        plan: Callable[[], Sequence[PlannedChange]],
+        record: Recorder,
+    ) -> Sequence[Entry]:
         with _best_effort_cleanup():
             self._in_doubt.resolve()
         with ExitStack() as held_locks:
@@ -99,7 +118,7 @@ class Committer:
             for attempt in range(MAX_ATTEMPTS):
                 changes = plan()
                 try:
-                    return self._write_and_commit(changes, on_commit)
+                    return self._write_and_commit(changes, record)
                 except _ConcurrentCommit:
                     _back_off(attempt)
         names = ", ".join(map(str, idents))
@@ -107,17 +126,13 @@ class Committer:
             f"Cannot commit {names}: other commits were faster {MAX_ATTEMPTS} times; try again"
         )
 
-    def _write_and_commit(
-        self,
-        changes: Sequence[PlannedChange],
-        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
-    ) -> Sequence[Entry]:
+    def _write_and_commit(self, changes: Sequence[PlannedChange], record: Recorder) -> Sequence[Entry]:
         written: list[str] = []
         with_files: list[PlannedChange] = []
         try:
             for change in changes:
                 with_files.append(self._with_metadata_file(change, written))
-            self._commit(with_files, on_commit)
+            self._swap(with_files, record)
         except CommitStateUnknown:
             self._in_doubt.add(_transitions(with_files), written)
             raise
@@ -131,13 +146,9 @@ class Committer:
                 self._remover.remove_obsolete(change.obsolete, change.after.entry_id)
         return [change.after for change in with_files]
 
-    def _commit(
-        self,
-        changes: Sequence[PlannedChange],
-        on_commit: Callable[[CatalogTransaction, Sequence[Entry]], None],
-    ) -> None:
+    def _swap(self, changes: Sequence[PlannedChange], record: Recorder) -> None:
         def work(tx: IcebergTransaction) -> None:
-            on_commit(tx, [change.after for change in changes])
+            record(tx, [change.after for change in changes])
             # All transactions lock locations before tables; the opposite order could deadlock.
             _check_locations(tx, changes)
             if len(changes) > 1:

@@ -11,13 +11,15 @@ from tidemill.catalog.locations import ICEBERG_DIRECTORY
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
+from tidemill.catalog.operations.receipts import Mutation, authorize
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
 from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
+from tidemill.iceberg.operations.needs import to_remove, to_rename
 from tidemill.iceberg.operations.outcomes import are_committed, run_transaction
-from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 
 class EntryNames:
@@ -59,9 +61,9 @@ class EntryNames:
 
     def put(
         self,
+        mutation: Mutation[Entry],
         entry: Entry,
         existing: Entry | None,
-        on_commit: OnCommit[Entry],
         check: Callable[[Entry], None] = lambda _: None,
     ) -> Entry:
         """Adds the entry, or replaces the existing one.
@@ -71,7 +73,7 @@ class EntryNames:
         after = entry if existing is None else replace(entry, entry_id=existing.entry_id)
 
         def work(tx: IcebergTransaction) -> Entry:
-            on_commit(tx, after)
+            mutation.record(tx, after)
             if tx.iceberg.is_location_taken(after):
                 raise location_overlap(after.location)
             if existing is None:
@@ -86,14 +88,15 @@ class EntryNames:
 
         return run_transaction(self._store, work, lambda tx, _: are_committed(tx, [(existing, after)]))
 
-    def remove(self, ident: TableIdent, on_commit: OnCommit[Entry], purge: Purge = Purge.KEEP_FILES) -> Entry:
+    def remove(self, mutation: Mutation[Entry], ident: TableIdent, purge: Purge = Purge.KEEP_FILES) -> Entry:
         """Removes the name, and queues the files for removal in the same transaction if requested."""
+        authorize(self._authorizer, mutation.caller, to_remove(ident))
 
         def work(tx: IcebergTransaction) -> Entry:
             entry = tx.iceberg.lock(ident, self._kind)
             if entry is None:
                 raise self._not_found(ident)
-            on_commit(tx, entry)
+            mutation.record(tx, entry)
             if purge is Purge.REMOVE_FILES:
                 tx.purges.add(entry)
             tx.iceberg.remove(entry.entry_id)
@@ -104,15 +107,12 @@ class EntryNames:
 
         return run_transaction(self._store, work, is_gone)
 
-    def rename(
-        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
-    ) -> None:
+    def rename(self, mutation: Mutation[None], source: TableIdent, target: TableIdent) -> None:
         """Raises RenameTargetTaken, NamespaceNotFound."""
-        self._authorizer.require(caller, Permission.MANAGE, source)
-        self._authorizer.require(caller, Permission.WRITE, target)
+        authorize(self._authorizer, mutation.caller, to_rename(source, target))
 
         def work(tx: IcebergTransaction) -> Entry:
-            on_commit(tx, None)
+            mutation.record(tx, None)
             entry = self.get_in(tx, source)
             tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
@@ -121,8 +121,8 @@ class EntryNames:
 
         def is_renamed(tx: IcebergTransaction, entry: Entry) -> bool | None:
             for ident, answer in ((target, True), (source, False)):
-                get_in = tx.iceberg.find(ident, self._kind)
-                if get_in is not None and get_in.entry_id == entry.entry_id:
+                found = tx.iceberg.find(ident, self._kind)
+                if found is not None and found.entry_id == entry.entry_id:
                     return answer
             return None
 

@@ -17,10 +17,10 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.iceberg.files import CatalogFileIO, literal_location
 from tidemill.iceberg.model.entries import Document, Entry, EntryState
 from tidemill.iceberg.planning.scans import MISSING_FILE_ERRORS, PARSE_ERRORS, is_content_error
 from tidemill.iceberg.ports import IcebergStore
-from tidemill.iceberg.table_io import CatalogFileIO, literal_location
 
 BATCH: Final = 16
 

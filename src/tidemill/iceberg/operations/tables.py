@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import orjson
 
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
+from tidemill.catalog.operations.receipts import Mutation, authorize
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import IcebergTableNotFound, MetadataFileNotFound, NameTaken
@@ -39,9 +40,10 @@ from tidemill.iceberg.operations.names import (
     check_no_overlap,
     now_ms,
 )
+from tidemill.iceberg.operations.needs import to_commit, to_register, to_write
 from tidemill.iceberg.operations.outcomes import run_transaction
 from tidemill.iceberg.operations.purges import Purger
-from tidemill.iceberg.ports import IcebergStore, IcebergTransaction, OnCommit
+from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 
 class IcebergTableOperations:
@@ -66,29 +68,26 @@ class IcebergTableOperations:
         self._checks_files = checks_files
         self._names = EntryNames(store, authorizer, EntryKind.TABLE, IcebergTableNotFound)
 
-    def create(self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[Entry]) -> Entry:
-        self._authorizer.require(caller, Permission.WRITE, ident)
+    def create(self, mutation: Mutation[Entry], ident: TableIdent, new: NewTable) -> Entry:
+        authorize(self._authorizer, mutation.caller, to_write(ident))
         entry, document = self._new_entry(ident, new)
         self._locations.make_directories(document["location"])
 
-        def plan() -> Sequence[PlannedChange]:
+        def plan() -> PlannedChange:
             with self._store.reading() as tx:
                 check_name_free(tx, entry)
-            return [PlannedChange(None, entry, document)]
+            return PlannedChange(None, entry, document)
 
-        [created] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
-        return created
+        return self._committer.commit(mutation, ident, plan)
 
-    def stage(
-        self, caller: Caller, ident: TableIdent, new: NewTable, on_commit: OnCommit[StagedTable]
-    ) -> StagedTable:
+    def stage(self, mutation: Mutation[StagedTable], ident: TableIdent, new: NewTable) -> StagedTable:
         """Returns what the table would be; creates nothing but the directories that clients may need."""
-        self._authorizer.require(caller, Permission.WRITE, ident)
+        authorize(self._authorizer, mutation.caller, to_write(ident))
         entry, document = self._new_entry(ident, new)
         staged = StagedTable(ident, entry.location, orjson.dumps(document))
         self._locations.make_directories(document["location"])
         # The transaction writes at most a receipt. Repeating it is safe: an existing receipt is replayed.
-        run_transaction(self._store, lambda tx: on_commit(tx, staged), lambda *_: False)
+        run_transaction(self._store, lambda tx: mutation.record(tx, staged), lambda *_: False)
         return staged
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
@@ -108,31 +107,42 @@ class IcebergTableOperations:
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         return self._names.list_in(caller, namespace, page)
 
-    def commit(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
+    def commit(self, mutation: Mutation[Entry], change: Change) -> Entry:
         """Applies the change to the current state, and again whenever that changes before the commit."""
-        [entry] = self._commit_changes(caller, [change], lambda tx, entries: on_commit(tx, entries[0]))
-        return entry
+        self._check_changes(mutation.caller, [change])
 
-    def commit_all(self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[None]) -> None:
+        def plan() -> PlannedChange:
+            with self._store.reading() as tx:
+                return self._planned_change(tx, change)
+
+        return self._committer.commit(mutation, change.ident, plan)
+
+    def commit_all(self, mutation: Mutation[Sequence[Entry]], changes: Sequence[Change]) -> Sequence[Entry]:
+        """Applies all changes or none."""
         idents = [change.ident for change in changes]
         duplicate = next((ident for ident in idents if idents.count(ident) > 1), None)
         if duplicate is not None:
             raise InvalidInput(
                 "table-changes", f"{duplicate} appears more than once; put all its updates into one change"
             )
-        self._commit_changes(caller, changes, lambda tx, _: on_commit(tx, None))
+        self._check_changes(mutation.caller, changes)
+
+        def plan() -> Sequence[PlannedChange]:
+            with self._store.reading() as tx:
+                return [self._planned_change(tx, change) for change in changes]
+
+        return self._committer.commit_all(mutation, idents, plan)
 
     def register(
         self,
-        caller: Caller,
+        mutation: Mutation[Entry],
         ident: TableIdent,
         metadata_location: str,
         mode: Registration,
-        on_commit: OnCommit[Entry],
     ) -> Entry:
         """Adds a table whose metadata file already exists in storage."""
+        authorize(self._authorizer, mutation.caller, to_register(ident, mode))
         is_overwrite = mode is Registration.OVERWRITE
-        self._authorizer.require(caller, Permission.MANAGE if is_overwrite else Permission.WRITE, ident)
         with self._store.reading() as tx:
             existing = tx.iceberg.find(ident, EntryKind.TABLE) if is_overwrite else None
             entry_id, _ = self._locations.new()
@@ -143,24 +153,21 @@ class IcebergTableOperations:
         document = orjson.loads(data)
         check_table(document)
         entry = replace(entry, location=self._locations.resolve(document["location"]), metadata=data)
-        return self._names.put(entry, existing, on_commit, self._check_file_exists)
+        return self._names.put(mutation, entry, existing, self._check_file_exists)
 
-    def unregister(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[Entry]) -> Entry:
+    def unregister(self, mutation: Mutation[Entry], ident: TableIdent) -> Entry:
         """Removes the name, keeps all files, and returns the last state."""
-        self._authorizer.require(caller, Permission.MANAGE, ident)
-        return self._names.remove(ident, on_commit)
+        return self._names.remove(mutation, ident)
 
-    def drop(self, caller: Caller, ident: TableIdent, purge: Purge, on_commit: OnCommit[None]) -> None:
-        self._authorizer.require(caller, Permission.MANAGE, ident)
-
-        entry = self._names.remove(ident, lambda tx, _: on_commit(tx, None), purge)
+    def drop(self, mutation: Mutation[Entry], ident: TableIdent, purge: Purge) -> Entry:
+        """Returns the last state."""
+        entry = self._names.remove(mutation, ident, purge)
         if purge is Purge.REMOVE_FILES:
             self._purger.purge(entry)
+        return entry
 
-    def rename(
-        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
-    ) -> None:
-        self._names.rename(caller, source, target, on_commit)
+    def rename(self, mutation: Mutation[None], source: TableIdent, target: TableIdent) -> None:
+        self._names.rename(mutation, source, target)
 
     def _check_file_exists(self, entry: Entry) -> None:
         if not self._files.exists(entry.metadata_location):
@@ -175,20 +182,10 @@ class IcebergTableOperations:
             check_no_overlap(tx, entry)
             return entry, new_table(new, location, entry_id, now_ms(tx))
 
-    def _commit_changes(
-        self, caller: Caller, changes: Sequence[Change], on_commit: OnCommit[Sequence[Entry]]
-    ) -> Sequence[Entry]:
+    def _check_changes(self, caller: Caller, changes: Sequence[Change]) -> None:
+        authorize(self._authorizer, caller, to_commit(changes))
         for change in changes:
-            self._authorizer.require(caller, Permission.WRITE, change.ident)
-        for change in changes:
-            # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
             checked_table_updates(change.updates)
-
-        def plan() -> Sequence[PlannedChange]:
-            with self._store.reading() as tx:
-                return [self._planned_change(tx, change) for change in changes]
-
-        return self._committer.commit([change.ident for change in changes], plan, on_commit)
 
     def _planned_change(self, tx: IcebergTransaction, change: Change) -> PlannedChange:
         before = tx.iceberg.find(change.ident, EntryKind.TABLE)

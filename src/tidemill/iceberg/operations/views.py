@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import orjson
 
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
+from tidemill.catalog.operations.receipts import Mutation, authorize
 from tidemill.catalog.ports import Authorizer
 from tidemill.iceberg.errors import IcebergViewNotFound
 from tidemill.iceberg.files import MetadataFiles
@@ -19,7 +20,8 @@ from tidemill.iceberg.metadata.views import changed_view, check_view, new_view
 from tidemill.iceberg.model.entries import Change, Entry, EntryKind, NewView
 from tidemill.iceberg.operations.commit_engine import Committer, PlannedChange
 from tidemill.iceberg.operations.names import EntryLocations, EntryNames, check_name_free, now_ms
-from tidemill.iceberg.ports import IcebergStore, OnCommit
+from tidemill.iceberg.operations.needs import to_commit, to_write
+from tidemill.iceberg.ports import IcebergStore
 
 
 class IcebergViewOperations:
@@ -38,19 +40,18 @@ class IcebergViewOperations:
         self._committer = committer
         self._names = EntryNames(store, authorizer, EntryKind.VIEW, IcebergViewNotFound)
 
-    def create(self, caller: Caller, ident: TableIdent, new: NewView, on_commit: OnCommit[Entry]) -> Entry:
-        self._authorizer.require(caller, Permission.WRITE, ident)
+    def create(self, mutation: Mutation[Entry], ident: TableIdent, new: NewView) -> Entry:
+        authorize(self._authorizer, mutation.caller, to_write(ident))
         entry_id, default_location = self._locations.new()
         location = default_location if new.location is None else new.location.rstrip("/")
         entry = Entry(entry_id, ident, EntryKind.VIEW, self._locations.resolve(location), "", b"")
 
-        def plan() -> Sequence[PlannedChange]:
+        def plan() -> PlannedChange:
             with self._store.reading() as tx:
                 check_name_free(tx, entry)
-                return [PlannedChange(None, entry, new_view(new, location, entry_id, now_ms(tx)))]
+                return PlannedChange(None, entry, new_view(new, location, entry_id, now_ms(tx)))
 
-        [created] = self._committer.commit([ident], plan, lambda tx, entries: on_commit(tx, entries[0]))
-        return created
+        return self._committer.commit(mutation, ident, plan)
 
     def load(self, caller: Caller, ident: TableIdent) -> Entry:
         return self._names.get(caller, ident)
@@ -61,13 +62,12 @@ class IcebergViewOperations:
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         return self._names.list_in(caller, namespace, page)
 
-    def replace(self, caller: Caller, change: Change, on_commit: OnCommit[Entry]) -> Entry:
+    def replace(self, mutation: Mutation[Entry], change: Change) -> Entry:
         """The last writer wins: a request can require only the view's UUID; updates apply to any state."""
-        self._authorizer.require(caller, Permission.WRITE, change.ident)
-        # Checked first: a malformed update must not end in a conflict, which clients answer by retrying.
+        authorize(self._authorizer, mutation.caller, to_commit([change]))
         checked_view_updates(change.updates)
 
-        def plan() -> Sequence[PlannedChange]:
+        def plan() -> PlannedChange:
             with self._store.reading() as tx:
                 before = self._names.get_in(tx, change.ident)
                 now = now_ms(tx)
@@ -75,25 +75,17 @@ class IcebergViewOperations:
             check_view_requirements(base, change.requirements)
             document = changed_view(base, change.updates, now)
             if document is base:
-                return [PlannedChange(before, before, None)]
+                return PlannedChange(before, before, None)
             if document["location"] == base["location"]:
-                return [PlannedChange(before, before, document)]
-            return [
-                PlannedChange(
-                    before, replace(before, location=self._locations.resolve(document["location"])), document
-                )
-            ]
+                return PlannedChange(before, before, document)
+            location = self._locations.resolve(document["location"])
+            return PlannedChange(before, replace(before, location=location), document)
 
-        [replaced] = self._committer.commit(
-            [change.ident], plan, lambda tx, entries: on_commit(tx, entries[0])
-        )
-        return replaced
+        return self._committer.commit(mutation, change.ident, plan)
 
-    def register(
-        self, caller: Caller, ident: TableIdent, metadata_location: str, on_commit: OnCommit[Entry]
-    ) -> Entry:
+    def register(self, mutation: Mutation[Entry], ident: TableIdent, metadata_location: str) -> Entry:
         """Adds a view whose metadata file already exists in storage."""
-        self._authorizer.require(caller, Permission.WRITE, ident)
+        authorize(self._authorizer, mutation.caller, to_write(ident))
         entry_id, _ = self._locations.new()
         entry = Entry(entry_id, ident, EntryKind.VIEW, "", metadata_location, b"")
         with self._store.reading() as tx:
@@ -102,14 +94,11 @@ class IcebergViewOperations:
         document = orjson.loads(data)
         check_view(document)
         entry = replace(entry, location=self._locations.resolve(document["location"]), metadata=data)
-        return self._names.put(entry, None, on_commit)
+        return self._names.put(mutation, entry, None)
 
-    def drop(self, caller: Caller, ident: TableIdent, on_commit: OnCommit[None]) -> None:
+    def drop(self, mutation: Mutation[Entry], ident: TableIdent) -> Entry:
         """Keeps the metadata file in storage, from where the view can be registered again."""
-        self._authorizer.require(caller, Permission.MANAGE, ident)
-        self._names.remove(ident, lambda tx, _: on_commit(tx, None))
+        return self._names.remove(mutation, ident)
 
-    def rename(
-        self, caller: Caller, source: TableIdent, target: TableIdent, on_commit: OnCommit[None]
-    ) -> None:
-        self._names.rename(caller, source, target, on_commit)
+    def rename(self, mutation: Mutation[None], source: TableIdent, target: TableIdent) -> None:
+        self._names.rename(mutation, source, target)

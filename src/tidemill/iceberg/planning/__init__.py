@@ -1,1 +1,1 @@
-"""Server-side scan planning: from a scan request to the data and delete files that a reader must open."""
+"""Server-side scan planning: `scans` makes plans, `manifests` reads what pyiceberg does not."""

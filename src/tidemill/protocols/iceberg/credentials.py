@@ -12,7 +12,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.iceberg.identifiers import LEVEL_SEPARATOR
+from tidemill.protocols.iceberg.mapping import LEVEL_SEPARATOR
 
 CLIENT_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "aws_access_key_id": ("s3.access-key-id",),

@@ -1,13 +1,13 @@
-"""Requests with an Idempotency-Key: executed once, answered the same way every time they are sent.
+"""Routes that change something: executed once per Idempotency-Key, answered the same way every time.
 
 Clients repeat a commit with the same key when the response got lost. Executing it twice would fail with a
-conflict at best, and the client would report a failure for a commit that succeeded. So every mutation goes
-through `run_mutation`:
+conflict at best, and the client would report a failure for a commit that succeeded. So every mutation is
+declared with `mutation_route`, which turns it into a handler:
 
-1. Check the caller's permissions, even for a replay.
+1. Read what the request is about (`target_of`), and check the permissions for it, even for a replay.
 2. If a receipt for the key exists, replay the response in it.
-3. Otherwise run the operation and pass it a recorder. The operation calls the recorder in its own
-   transaction, before it changes anything, so the receipt and the change are committed together.
+3. Otherwise run the route with a `Mutation`. The operation records its result with it in its own transaction,
+   before it changes anything, so the receipt and the change are committed together.
 4. If the same request is running elsewhere at the same time, the second insert of the receipt fails with
    ReceiptExists. The second transaction rolls back and the first one's response is replayed.
 
@@ -19,17 +19,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.receipts import Receipt
-from tidemill.catalog.operations.receipts import Need
-from tidemill.catalog.ports import CatalogTransaction
+from tidemill.catalog.operations.receipts import Mutation, Needs, PendingReceipt
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
@@ -42,34 +41,72 @@ UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f
 # Refusals that the same request would get again; those that depend on permissions or load are not.
 FINAL_STATUSES: Final = frozenset({400, 404, 406, 409, 422})
 
-Recorder: TypeAlias = Callable[[CatalogTransaction, ReplayableResponse], None]
-"""Stores the response in the mutation's transaction, so a retry replays it. Raises ReceiptExists."""
+TargetT = TypeVar("TargetT")
+ResultT = TypeVar("ResultT")
 
-Result = TypeVar("Result")
-
-
-def run_mutation(
-    call: Call, operation: str, needs: Sequence[Need], run: Callable[[Recorder], ReplayableResponse]
-) -> Response:
-    """Runs the mutation, or replays the response if the same key was used before."""
-    key = idempotency_key(call)
-    if key is None:
-        return respond(call, run(_record_nothing))
-    receipts = call.operations.receipts
-    # Before revealing an earlier response: the caller may have lost its permissions since.
-    receipts.authorize(call.caller, needs)
-    request = Receipt(key, call.caller.principal, operation, resource_of(call), _digest(call.body), b"")
-    receipt = receipts.find(request)
-    if receipt is not None:
-        return replay(call, ReplayableResponse.from_bytes(receipt.outcome))
-    return respond(call, _run_once(call, request, run))
+Run: TypeAlias = Callable[[Call, TargetT, Mutation[ResultT]], ResultT]
 
 
-def recording(
-    record: Recorder, to_response: Callable[[Result], ReplayableResponse]
-) -> Callable[[CatalogTransaction, Result], None]:
-    """The `on_commit` callback of an operation: turns its result into a response and records it."""
-    return lambda tx, result: record(tx, to_response(result))
+@dataclass(frozen=True, slots=True)
+class MutationHandler(Generic[TargetT, ResultT]):
+    """A handler of requests that change something; see `mutation_route`."""
+
+    operation: str
+    target_of: Callable[[Call], TargetT]
+    needs_of: Callable[[TargetT], Needs]
+    to_response: Callable[[ResultT], ReplayableResponse]
+    run: Run[TargetT, ResultT]
+
+    def __call__(self, call: Call) -> Response:
+        target, key = self.target_of(call), idempotency_key(call)
+        if key is None:
+            return respond(call, self.to_response(self.run(call, target, Mutation(call.caller))))
+        request = Receipt(
+            key, call.caller.principal, self.operation, resource_of(call), _digest(call.body), b""
+        )
+        # Permissions first: the caller may have lost them since the earlier response.
+        earlier = call.operations.receipts.find_authorized(call.caller, self.needs_of(target), request)
+        if earlier is not None:
+            return replay(call, ReplayableResponse.from_bytes(earlier.outcome))
+        return respond(call, self._run_once(call, target, request))
+
+    def _run_once(self, call: Call, target: TargetT, request: Receipt) -> ReplayableResponse:
+        receipts = call.operations.receipts
+        receipt = PendingReceipt(receipts, request, self._outcome_of)
+        try:
+            return self.to_response(self.run(call, target, Mutation(call.caller, receipt)))
+        except ReceiptExists as error:
+            # The same request was running concurrently and has committed.
+            stored = receipts.find(request)
+            if stored is None:
+                raise Unavailable(
+                    f"{HEADER} {request.key} has just expired; send the request again"
+                ) from error
+            return ReplayableResponse.from_bytes(stored.outcome)
+        except TidemillError as error:
+            response = _error_response(error)
+            if response.status not in FINAL_STATUSES:
+                raise
+            return ReplayableResponse.from_bytes(
+                receipts.record_in_own_transaction(replace(request, outcome=response.to_bytes())).outcome
+            )
+
+    def _outcome_of(self, result: ResultT) -> bytes:
+        return self.to_response(result).to_bytes()
+
+
+def mutation_route(
+    operation: str,
+    target_of: Callable[[Call], TargetT],
+    needs_of: Callable[[TargetT], Needs],
+    to_response: Callable[[ResultT], ReplayableResponse],
+) -> Callable[[Run[TargetT, ResultT]], MutationHandler[TargetT, ResultT]]:
+    """Declares a route that changes something; the decorated function runs at most once per key.
+
+    `needs_of` is the function that the operation itself uses. A request that `target_of` refuses gets no
+    receipt: nobody knows yet which permissions it needs.
+    """
+    return lambda run: MutationHandler(operation, target_of, needs_of, to_response, run)
 
 
 def idempotency_key(call: Call) -> str | None:
@@ -102,38 +139,9 @@ def resource_of(call: Call) -> str:
     return "/".join(names) + (f"?{options}" if options else "")
 
 
-def _run_once(
-    call: Call, request: Receipt, run: Callable[[Recorder], ReplayableResponse]
-) -> ReplayableResponse:
-    receipts = call.operations.receipts
-
-    def record(tx: CatalogTransaction, response: ReplayableResponse) -> None:
-        receipts.record(tx, replace(request, outcome=response.to_bytes()))
-
-    try:
-        return run(record)
-    except ReceiptExists as error:
-        # The same request was running concurrently and has committed.
-        receipt = receipts.find(request)
-        if receipt is None:
-            raise Unavailable(f"{HEADER} {request.key} has just expired; send the request again") from error
-        return ReplayableResponse.from_bytes(receipt.outcome)
-    except TidemillError as error:
-        response = _error_response(error)
-        if response.status not in FINAL_STATUSES:
-            raise
-        return ReplayableResponse.from_bytes(
-            receipts.record_in_own_transaction(replace(request, outcome=response.to_bytes())).outcome
-        )
-
-
 def _error_response(error: TidemillError) -> ReplayableResponse:
     iceberg_error = ICEBERG_ERRORS[error.code]
     return replayable_json(error_body(iceberg_error, message_of(error)), iceberg_error.status)
-
-
-def _record_nothing(tx: CatalogTransaction, response: ReplayableResponse) -> None:
-    return None
 
 
 def _digest(body: bytes) -> str:

@@ -1,12 +1,67 @@
-"""Translates request bodies into core values; accepts unknown fields and some missing ones."""
+"""Translates paths and bodies of requests into core values; accepts unknown and some missing fields."""
 
 from __future__ import annotations
 
-from tidemill.catalog.model.identifiers import TableIdent
+from typing import Final
+
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.model.entries import Change, Document, NewTable, NewView, Registration
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.iceberg.identifiers import ident_from_body
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import Fields, read_object
+
+# The only separator advertised: Java sends it percent-encoded, pyiceberg decoded.
+LEVEL_SEPARATOR: Final = "\x1f"
+
+
+def split_levels(raw: str) -> tuple[str, ...]:
+    return tuple(raw.split(LEVEL_SEPARATOR))
+
+
+def namespace_of(call: Call) -> NamespacePath:
+    return namespace_path(split_levels(call.parameters["namespace"]), "namespace")
+
+
+def table_of(call: Call) -> TableIdent:
+    return ident_in(namespace_of(call), call.parameters["table"], "table")
+
+
+def view_of(call: Call) -> TableIdent:
+    return ident_in(namespace_of(call), call.parameters["view"], "view")
+
+
+def new_namespace_of(call: Call) -> NamespacePath:
+    """The namespace that the body of a request names."""
+    levels = read_object(call.body).texts("namespace")
+    if not levels:
+        raise InvalidInput("namespace", "is missing; it must be a list with at least one name")
+    return namespace_path(levels, "namespace")
+
+
+def new_ident_of(call: Call) -> TableIdent:
+    """The table or view that a request creates: its namespace is in the path, its name in the body."""
+    body = read_object(call.body)
+    return ident_in(namespace_of(call), body.required_text("name"))
+
+
+def ident_in(namespace: NamespacePath, name: str, field: str = "name") -> TableIdent:
+    """Takes the name literally, without decoding it.
+
+    pyiceberg percent-encodes the names of views that it creates and registers. Decoding them here would break
+    names with a percent sign for all other clients.
+    """
+    check_name(name, field)
+    return TableIdent(namespace, name)
+
+
+def ident_from_body(body: Fields) -> TableIdent:
+    """Reads a TableIdentifier: a namespace of at least one level, and a name."""
+    levels = body.texts("namespace")
+    if not levels:
+        problem = "is missing; it must be a list with at least one name"
+        raise InvalidInput(body.name_of("namespace"), problem)
+    namespace = namespace_path(levels, body.name_of("namespace"))
+    return ident_in(namespace, body.required_text("name"), body.name_of("name"))
 
 
 def new_table(body: Fields) -> NewTable:
@@ -39,18 +94,22 @@ def change_of(ident: TableIdent, body: Fields) -> Change:
     return _change(ident, body)
 
 
-def changes_of(body: Fields) -> tuple[Change, ...]:
+def changes_of(call: Call) -> tuple[Change, ...]:
     """The commits of a multi-table transaction."""
+    body = read_object(call.body)
     if body.raw("table-changes") is None:
         raise InvalidInput("table-changes", "is missing; it must be a list of table commits")
     return tuple(_named_change(entry) for entry in body.objects("table-changes"))
 
 
-def registration_mode(body: Fields) -> Registration:
-    return Registration.OVERWRITE if body.flag("overwrite") else Registration.REFUSE
+def registration_of(call: Call) -> tuple[TableIdent, Registration]:
+    ident, is_overwrite = new_ident_of(call), read_object(call.body).flag("overwrite")
+    return ident, Registration.OVERWRITE if is_overwrite else Registration.REFUSE
 
 
-def source_and_target(body: Fields) -> tuple[TableIdent, TableIdent]:
+def source_and_target(call: Call) -> tuple[TableIdent, TableIdent]:
+    """The old and the new name of a table or view."""
+    body = read_object(call.body)
     return _required_ident(body, "source"), _required_ident(body, "destination")
 
 

@@ -7,6 +7,7 @@ ETag. The metadata is copied as stored bytes; only a load with `snapshots=refs` 
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.nonblocking import may_block
-from tidemill.errors import Unavailable
+from tidemill.errors import InvalidInput, Unavailable
 from tidemill.iceberg.metadata.tables import refs_only
 from tidemill.iceberg.model.entries import Entry, StagedTable
 from tidemill.protocols.http.call import Call
@@ -29,11 +30,12 @@ from tidemill.protocols.iceberg.credentials import (
     wants_only_signing,
     without_secrets,
 )
-from tidemill.protocols.iceberg.etags import Snapshots, client_has_tag, tag_of
+from tidemill.protocols.iceberg.parameters import Snapshots
 
 JSON: Final = "application/json"
 COMPRESS_FROM_BYTES: Final = 1024
 FASTEST: Final = 1
+TAG_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,11 @@ class ReplayableResponse:
 NO_CONTENT: Final = ReplayableResponse(204)
 
 
+def no_content(_: object) -> ReplayableResponse:
+    """Whatever the operation returns."""
+    return NO_CONTENT
+
+
 def replayable_json(value: Any, status: int = 200) -> ReplayableResponse:
     return ReplayableResponse(status, orjson.dumps(value))
 
@@ -87,10 +94,12 @@ def loaded_table(entry: Entry) -> ReplayableResponse:
     )
 
 
-def staged_table(staged: StagedTable) -> ReplayableResponse:
-    """A LoadTableResult without metadata-location, because there is no file yet."""
-    body = b'{"metadata":' + staged.metadata
-    return ReplayableResponse(200, body, staged.location, None, staged.ident.levels, lacks_config=True)
+def created_table(created: Entry | StagedTable) -> ReplayableResponse:
+    """A LoadTableResult; without metadata-location for a staged table, because there is no file yet."""
+    if isinstance(created, Entry):
+        return loaded_table(created)
+    body = b'{"metadata":' + created.metadata
+    return ReplayableResponse(200, body, created.location, None, created.ident.levels, lacks_config=True)
 
 
 def committed_table(entry: Entry) -> ReplayableResponse:
@@ -182,3 +191,22 @@ def _response(status: int, body: bytes, headers: dict[str, str] | None = None) -
     if not body:
         return Response(status_code=status, headers=headers)
     return Response(body, status, headers, JSON)
+
+
+def tag_of(metadata_location: str, snapshots: Snapshots, config: Mapping[str, str]) -> str:
+    """Includes the configuration: a 304 must not leave a client with expired credentials."""
+    parts = [metadata_location, snapshots.value, config]
+    content = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    return f'"{hashlib.blake2b(content, digest_size=TAG_BYTES).hexdigest()}"'
+
+
+def client_has_tag(call: Call, tag: str) -> bool:
+    """Whether the client already has the response with this tag (If-None-Match)."""
+    client_tags = [
+        listed.strip().removeprefix("W/")
+        for header in call.headers.getlist("if-none-match")
+        for listed in header.split(",")
+    ]
+    if "*" in client_tags:
+        raise InvalidInput("If-None-Match", "must list ETags of earlier responses; '*' is not supported")
+    return tag in client_tags

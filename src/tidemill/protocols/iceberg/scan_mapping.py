@@ -1,34 +1,51 @@
-"""Translates scan requests, plan tokens and scan tasks from and to JSON."""
+"""Translates scan requests, plan tokens, scan tasks and the values in them from and to JSON."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import math
 import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
+import orjson
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.model.entries import Entry
-from tidemill.iceberg.planning import tokens
-from tidemill.iceberg.planning.deletes import delete_key
-from tidemill.iceberg.planning.requests import ScanRequest, check_snapshots
-from tidemill.iceberg.planning.scans import TASKS_PER_RESPONSE, FileTask, Plan
-from tidemill.iceberg.planning.v3_manifests import (
+from tidemill.iceberg.planning.manifests import (
     CONTENT_OFFSET,
     CONTENT_SIZE,
     FIRST_ROW_ID,
     REFERENCED_DATA_FILE,
+    delete_key,
     extra_field,
 )
+from tidemill.iceberg.planning.scans import TASKS_PER_RESPONSE, FileTask, Plan, ScanRequest, check_snapshots
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.responses import without_nulls
 from tidemill.protocols.iceberg.expressions import Filter, Json, filter_json, read_filter
-from tidemill.protocols.iceberg.single_values import value_json
 
 MIN_LONG: Final = -(2**63)
 ALL_FIELDS: Final = "*"
@@ -79,25 +96,25 @@ def read_scan(body: Fields) -> RequestedScan:
 
 
 def plan_id(entry: Entry, scan: RequestedScan, plan: Plan) -> str:
-    return tokens.encode({"scan": _pinned_body(scan, plan)}, entry.entry_id)
+    return encode_token({"scan": _pinned_body(scan, plan)}, entry.entry_id)
 
 
 def plan_tasks(entry: Entry, scan: RequestedScan, plan: Plan) -> list[str]:
     """Tokens for the tasks that do not fit into the first response."""
     body = _pinned_body(scan, plan)
     return [
-        tokens.encode({"scan": body, "first": first}, entry.entry_id)
+        encode_token({"scan": body, "first": first}, entry.entry_id)
         for first in range(TASKS_PER_RESPONSE, len(plan.tasks), TASKS_PER_RESPONSE)
     ]
 
 
 def read_plan_id(entry: Entry, token: str) -> RequestedScan | None:
-    payload = tokens.decode(token, entry.entry_id)
+    payload = decode_token(token, entry.entry_id)
     return None if payload is None or "first" in payload else _scan_in(payload)
 
 
 def read_plan_task(entry: Entry, token: str) -> tuple[RequestedScan, int] | None:
-    payload = tokens.decode(token, entry.entry_id)
+    payload = decode_token(token, entry.entry_id)
     if payload is None or not isinstance(payload.get("first"), int):
         return None
     scan = _scan_in(payload)
@@ -216,3 +233,121 @@ def _bounds(found: Mapping[int, bytes], fields: Mapping[int, IcebergType]) -> di
 
 def _id_map(values: Mapping[int, Any]) -> dict[str, Sequence[Any]]:
     return {"keys": list(values), "values": list(values.values())}
+
+
+CHECK_BYTES: Final = 12
+MAX_TOKEN_LENGTH: Final = 2**20
+MAX_PAYLOAD_BYTES: Final = 16 * 2**20
+
+
+def encode_token(payload: Mapping[str, Any], table_id: UUID) -> str:
+    """Tokens are checksummed, not secret: a client could request everything in them directly."""
+    packed = zlib.compress(orjson.dumps(payload, option=orjson.OPT_SORT_KEYS), 9)
+    return base64.urlsafe_b64encode(_checksum(packed, table_id) + packed).decode().rstrip("=")
+
+
+def decode_token(token: str, table_id: UUID) -> dict[str, Any] | None:
+    """None unless `encode_token` made the token for this table."""
+    if len(token) > MAX_TOKEN_LENGTH or not token.isascii():
+        return None
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        if raw[:CHECK_BYTES] != _checksum(raw[CHECK_BYTES:], table_id):
+            return None
+        payload: dict[str, Any] = orjson.loads(_decompressed(raw[CHECK_BYTES:]))
+    except (binascii.Error, ValueError, zlib.error):
+        return None
+    return payload
+
+
+def _decompressed(data: bytes) -> bytes:
+    reader = zlib.decompressobj()
+    payload = reader.decompress(data, MAX_PAYLOAD_BYTES)
+    if not reader.eof:
+        raise ValueError("is cut off or too long")
+    return payload
+
+
+def _checksum(packed: bytes, table_id: UUID) -> bytes:
+    return hashlib.sha256(table_id.bytes + packed).digest()[:CHECK_BYTES]
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_DAY: Final = date(1970, 1, 1)
+NANOS: Final = 1_000_000_000
+UTC_OFFSET: Final = "+00:00"
+
+
+def value_json(kind: IcebergType, value: Any) -> Any:
+    """A partition value or bound, as pyiceberg reads it, as JSON of its type."""
+    match value:
+        case None | bool() | str():
+            return value
+        case Decimal():
+            return _decimal(kind, value)
+        case UUID():
+            return str(value)
+        case bytes():
+            return str(UUID(bytes=value)) if isinstance(kind, UUIDType) else value.hex().upper()
+        case float():
+            # JSON has no infinities and NaN; Iceberg's own writer uses these strings.
+            return value if math.isfinite(value) else _non_finite(value)
+        case int():
+            return _from_integer_within_calendar(kind, value)
+        case date() | time() | datetime():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def _decimal(kind: IcebergType, value: Decimal) -> str:
+    if isinstance(kind, DecimalType):
+        value = value.quantize(Decimal(1).scaleb(-kind.scale))
+    return f"{value:f}"
+
+
+def _non_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _from_integer_within_calendar(kind: IcebergType, value: int) -> int | str:
+    try:
+        return _from_integer(kind, value)
+    except OverflowError as error:
+        raise Unsupported(f"The {kind} {value} is outside the supported years 1 to 9999") from error
+
+
+def _from_integer(kind: IcebergType, value: int) -> int | str:
+    """Converts days, micro- or nanoseconds since 1970 or since midnight."""
+    match kind:
+        case DateType():
+            return _day(value)
+        case TimeType():
+            return (EPOCH + timedelta(microseconds=value)).time().isoformat(timespec="microseconds")
+        case TimestampType():
+            return _micros(value)
+        case TimestamptzType():
+            return _micros(value) + UTC_OFFSET
+        case TimestampNanoType():
+            return _nanos(value)
+        case TimestamptzNanoType():
+            return _nanos(value) + UTC_OFFSET
+        case _:
+            return value
+
+
+def _day(days: int) -> str:
+    return (EPOCH_DAY + timedelta(days=days)).isoformat()
+
+
+def _micros(micros: int) -> str:
+    moment = EPOCH + timedelta(microseconds=micros)
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def _nanos(nanos: int) -> str:
+    seconds, rest = divmod(nanos, NANOS)
+    moment = EPOCH + timedelta(seconds=seconds)
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}.{rest:09d}"

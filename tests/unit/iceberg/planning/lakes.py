@@ -34,10 +34,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType
 
 from tidemill.catalog.model.identifiers import table_ident
+from tidemill.iceberg.files import CatalogFileIO
 from tidemill.iceberg.model.entries import Entry, EntryKind
-from tidemill.iceberg.planning.requests import ScanRequest
-from tidemill.iceberg.planning.scans import Plan, ScanPlanner
-from tidemill.iceberg.table_io import CatalogFileIO
+from tidemill.iceberg.planning.scans import Plan, ScanPlanner, ScanRequest
 from tidemill.storage.local import LocalTableFiles
 
 SCHEMA = Schema(

@@ -59,10 +59,9 @@ from tests.unit.iceberg.planning.lakes import (
 )
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.errors import MetadataFileNotFound
-from tidemill.iceberg.planning.requests import NO_SNAPSHOT, ScanRequest
-from tidemill.iceberg.planning.scans import Plan
-from tidemill.iceberg.planning.v3_manifests import FIRST_ROW_ID
-from tidemill.iceberg.table_io import CatalogFileIO
+from tidemill.iceberg.files import CatalogFileIO
+from tidemill.iceberg.planning.manifests import FIRST_ROW_ID
+from tidemill.iceberg.planning.scans import NO_SNAPSHOT, Plan, ScanRequest
 from tidemill.storage.local import LocalTableFiles
 
 NUMBERS = st.integers(-3, 20)

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from tidemill.catalog.errors import ConcurrentModification, NamespaceNotFound
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.operations.receipts import Need, ReceiptOperations
+from tidemill.catalog.operations.receipts import Mutation, Need, Needs, ReceiptOperations
 from tidemill.errors import (
     InvalidInput,
     PayloadTooLarge,
@@ -29,7 +29,7 @@ from tidemill.errors import (
 )
 from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.idempotency import Recorder, idempotency_key, resource_of, run_mutation
+from tidemill.protocols.iceberg.idempotency import idempotency_key, mutation_route, resource_of
 from tidemill.protocols.iceberg.responses import COMPRESS_FROM_BYTES, ReplayableResponse, replayable_json
 from tidemill.store.engine import SqlStore, open_store
 
@@ -123,6 +123,18 @@ class Judge:
             raise PermissionDenied(caller.principal, permission, str(resource))
 
 
+def target_of(call: Call) -> NamespacePath:
+    return NamespacePath(("a",))
+
+
+def needs_of(path: NamespacePath) -> Needs:
+    return [Need(Permission.WRITE, path)]
+
+
+def counted(count: int) -> ReplayableResponse:
+    return replayable_json({"count": count})
+
+
 class Mutations:
     """Requests to change something, over a real store; `counted` is how often that was tried."""
 
@@ -137,16 +149,15 @@ class Mutations:
         operations = cast(Operations, SimpleNamespace(receipts=self.receipts))
         raw = [(b"idempotency-key", key.encode()) for key in keys]
         sent = Call(operations, Caller(principal), Limits(), {}, QueryParams(), Headers(raw=raw), body)
-        return run_mutation(sent, operation, [Need(Permission.WRITE, NamespacePath(("a",)))], self._run)
+        return mutation_route(operation, target_of, needs_of, counted)(self._run)(sent)
 
-    def _run(self, record: Recorder) -> ReplayableResponse:
+    def _run(self, call: Call, path: NamespacePath, change: Mutation[int]) -> int:
         self.counted += 1
-        response = replayable_json({"count": self.counted})
         with self.store.transaction() as tx:
-            record(tx, response)
+            change.record(tx, self.counted)
             if self.fault is not None:
                 raise self.fault
-        return response
+        return self.counted
 
 
 @pytest.fixture
@@ -225,11 +236,11 @@ def test_a_request_that_comes_second_gets_the_answer_of_the_first(mutations: Mut
     raw = [(b"idempotency-key", KEY.encode())]
     sent = Call(operations, Caller("me"), Limits(), {}, QueryParams(), Headers(raw=raw), b"")
 
-    def overtaken(record: Recorder) -> ReplayableResponse:
+    def overtaken(call: Call, path: NamespacePath, change: Mutation[int]) -> int:
         mutations.send(KEY)
         with mutations.store.transaction() as tx:
-            record(tx, replayable_json({"count": "never"}))
+            change.record(tx, 99)
         raise AssertionError("the receipt was taken twice")
 
-    assert run_mutation(sent, "op", [], overtaken).body == b'{"count":1}'
+    assert mutation_route("op", target_of, needs_of, counted)(overtaken)(sent).body == b'{"count":1}'
     assert mutations.counted == 1

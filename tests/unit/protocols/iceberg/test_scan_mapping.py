@@ -1,18 +1,38 @@
-"""Scans over the wire: requests, batches behind tokens, and tasks as pyiceberg's client reads them."""
+"""Scan tasks, tokens and single values, as clients read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted, ScanTasks
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    IcebergType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 from starlette.datastructures import Headers, QueryParams
 
 from tests.protocol.iceberg.wire import check_form
@@ -40,7 +60,13 @@ from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.iceberg.routes import scans
-from tidemill.protocols.iceberg.scan_mapping import read_scan, tasks_json
+from tidemill.protocols.iceberg.scan_mapping import (
+    decode_token,
+    encode_token,
+    read_scan,
+    tasks_json,
+    value_json,
+)
 
 IDENT = table_ident(("lake", "t"))
 SECRETS = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
@@ -307,3 +333,74 @@ def test_filters_that_cannot_be_told_are_not_supported(server: Server) -> None:
     field = {"type": "reference", "name": "id"}
     with pytest.raises(Unsupported, match="comparing two fields"):
         server.plan(filter={"type": "eq", "left": field, "right": field})
+
+
+SOME_UUID = UUID("eb26bdb1-a1d8-4aa6-990e-da940875492c")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (LongType(), None, None),
+        (BooleanType(), True, True),
+        (LongType(), 2**62, 2**62),
+        (DoubleType(), 1.0, 1.0),
+        (DoubleType(), float("nan"), "NaN"),
+        (DoubleType(), float("-inf"), "-Infinity"),
+        (DecimalType(9, 2), Decimal("14.2"), "14.20"),
+        (DecimalType(20, 0), Decimal("1E+3"), "1000"),
+        (StringType(), "ü", "ü"),
+        (UUIDType(), SOME_UUID, str(SOME_UUID)),
+        (UUIDType(), SOME_UUID.bytes, str(SOME_UUID)),
+        (DateType(), 13850, "2007-12-03"),
+        (DateType(), -1, "1969-12-31"),
+        (TimeType(), 81068123456, "22:31:08.123456"),
+        (TimestampType(), 1196676930123456, "2007-12-03T10:15:30.123456"),
+        (TimestampType(), 0, "1970-01-01T00:00:00.000000"),
+        (TimestamptzType(), 1196676930123456, "2007-12-03T10:15:30.123456+00:00"),
+        (TimestampNanoType(), 1196676930123456789, "2007-12-03T10:15:30.123456789"),
+        (TimestamptzNanoType(), -1, "1969-12-31T23:59:59.999999999+00:00"),
+        (FixedType(3), b"xyz", "78797A"),
+        (BinaryType(), b"\x0a", "0A"),
+    ],
+)
+def test_a_value_has_the_form_of_its_type(kind: IcebergType, value: Any, expected: Any) -> None:
+    assert value_json(kind, value) == expected
+
+
+def test_days_outside_the_calendar_are_told_as_such() -> None:
+    with pytest.raises(Unsupported, match="is outside the supported years 1 to 9999"):
+        value_json(DateType(), 10_000_000)
+
+
+TABLE = uuid4()
+PAYLOAD = {
+    "scan": {"snapshot-id": 2**62, "filter": {"type": "eq", "term": "ü", "value": "x" * 100}},
+    "first": 7,
+}
+
+
+def test_a_token_gives_back_what_is_in_it() -> None:
+    assert decode_token(encode_token(PAYLOAD, TABLE), TABLE) == PAYLOAD
+
+
+def test_a_token_is_safe_in_a_path() -> None:
+    assert encode_token(PAYLOAD, TABLE).replace("-", "").replace("_", "").isalnum()
+
+
+def test_a_token_of_another_table_is_none() -> None:
+    assert decode_token(encode_token(PAYLOAD, TABLE), uuid4()) is None
+
+
+@given(st.data())
+def test_a_changed_token_is_none(data: st.DataObject) -> None:
+    token = encode_token(PAYLOAD, TABLE)
+    # The last character has bits that carry nothing.
+    place = data.draw(st.integers(0, len(token) - 2))
+    other = data.draw(st.characters().filter(lambda character: character != token[place]))
+    assert decode_token(token[:place] + other + token[place + 1 :], TABLE) is None
+
+
+@given(st.one_of(st.text(), st.binary().map(lambda data: data.hex())))
+def test_text_that_is_no_token_is_none(text: str) -> None:
+    assert decode_token(text, TABLE) is None

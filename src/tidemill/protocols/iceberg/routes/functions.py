@@ -13,8 +13,8 @@ from tidemill.catalog.model.tables import Page
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.function_mapping import function_metadata
-from tidemill.protocols.iceberg.identifiers import namespace_of
-from tidemill.protocols.iceberg.paging import page_body, page_of
+from tidemill.protocols.iceberg.mapping import namespace_of
+from tidemill.protocols.iceberg.parameters import page_body, page_of
 from tidemill.protocols.iceberg.routing import route_pair
 
 FUNCTIONS: Final = "/namespaces/{namespace}/functions"

@@ -6,19 +6,32 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.callers import Permission
 from tidemill.catalog.model.identifiers import NamespacePath, namespace_path
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
-from tidemill.catalog.operations.receipts import Need
-from tidemill.errors import InvalidInput
+from tidemill.catalog.operations.namespaces import needs_to_change
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, read_object
+from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
-from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
-from tidemill.protocols.iceberg.identifiers import namespace_of, split_levels
-from tidemill.protocols.iceberg.paging import page_body, page_of
-from tidemill.protocols.iceberg.responses import NO_CONTENT, ReplayableResponse, replayable_json
+from tidemill.protocols.iceberg.idempotency import mutation_route
+from tidemill.protocols.iceberg.mapping import namespace_of, new_namespace_of, split_levels
+from tidemill.protocols.iceberg.parameters import page_body, page_of
+from tidemill.protocols.iceberg.responses import ReplayableResponse, no_content, replayable_json
 from tidemill.protocols.iceberg.routing import route_pair
+
+
+def _namespace_json(namespace: Namespace) -> dict[str, Any]:
+    return {"namespace": namespace.path.levels, "properties": dict(namespace.properties)}
+
+
+def _created_response(namespace: Namespace) -> ReplayableResponse:
+    return replayable_json(_namespace_json(namespace))
+
+
+def _changes_response(changes: PropertyChanges) -> ReplayableResponse:
+    return replayable_json(
+        {"updated": changes.updated, "removed": changes.removed, "missing": changes.missing}
+    )
 
 
 def list_namespaces(call: Call) -> Response:
@@ -34,19 +47,10 @@ def list_namespaces(call: Call) -> Response:
     return json_response(body)
 
 
-def create_namespace(call: Call) -> Response:
-    body = read_object(call.body)
-    path = _namespace_in(body)
-
-    def run(record: Recorder) -> ReplayableResponse:
-        properties = body.texts_by_name("properties") or {}
-        response = replayable_json({"namespace": path.levels, "properties": properties})
-        call.operations.namespaces.create(
-            call.caller, path, CreateMode.CREATE, properties, lambda tx: record(tx, response)
-        )
-        return response
-
-    return run_mutation(call, "createNamespace", _manage_permission(path), run)
+@mutation_route("createNamespace", new_namespace_of, needs_to_change, _created_response)
+def create_namespace(call: Call, path: NamespacePath, creation: Mutation[Namespace]) -> Namespace:
+    properties = read_object(call.body).texts_by_name("properties") or {}
+    return call.operations.namespaces.create(creation, path, CreateMode.CREATE, properties)
 
 
 def load_namespace_metadata(call: Call) -> Response:
@@ -59,54 +63,16 @@ def namespace_exists(call: Call) -> Response:
     return Response(status_code=204)
 
 
-def drop_namespace(call: Call) -> Response:
-    path = namespace_of(call)
-
-    def run(record: Recorder) -> ReplayableResponse:
-        call.operations.namespaces.drop(
-            call.caller, path, DropMode.FAIL, DropBehavior.RESTRICT, lambda tx: record(tx, NO_CONTENT)
-        )
-        return NO_CONTENT
-
-    return run_mutation(call, "dropNamespace", _manage_permission(path), run)
+@mutation_route("dropNamespace", namespace_of, needs_to_change, no_content)
+def drop_namespace(call: Call, path: NamespacePath, removal: Mutation[None]) -> None:
+    call.operations.namespaces.drop(removal, path, DropMode.FAIL, DropBehavior.RESTRICT)
 
 
-def update_properties(call: Call) -> Response:
-    path = namespace_of(call)
-
-    def run(record: Recorder) -> ReplayableResponse:
-        body = read_object(call.body)
-        changes = call.operations.namespaces.update_properties(
-            call.caller,
-            path,
-            body.texts("removals") or (),
-            body.texts_by_name("updates") or {},
-            recording(record, _changes_response),
-        )
-        return _changes_response(changes)
-
-    return run_mutation(call, "updateProperties", _manage_permission(path), run)
-
-
-def _namespace_in(body: Fields) -> NamespacePath:
-    levels = body.texts("namespace")
-    if not levels:
-        raise InvalidInput("namespace", "is missing; it must be a list with at least one name")
-    return namespace_path(levels, "namespace")
-
-
-def _manage_permission(path: NamespacePath) -> tuple[Need]:
-    return (Need(Permission.MANAGE, path),)
-
-
-def _changes_response(changes: PropertyChanges) -> ReplayableResponse:
-    return replayable_json(
-        {"updated": changes.updated, "removed": changes.removed, "missing": changes.missing}
-    )
-
-
-def _namespace_json(namespace: Namespace) -> dict[str, Any]:
-    return {"namespace": namespace.path.levels, "properties": dict(namespace.properties)}
+@mutation_route("updateProperties", namespace_of, needs_to_change, _changes_response)
+def update_properties(call: Call, path: NamespacePath, update: Mutation[PropertyChanges]) -> PropertyChanges:
+    body = read_object(call.body)
+    removals, updates = body.texts("removals") or (), body.texts_by_name("updates") or {}
+    return call.operations.namespaces.update_properties(update, path, removals, updates)
 
 
 ROUTES: Final = (

@@ -15,7 +15,7 @@ from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.credentials import storage_credentials
-from tidemill.protocols.iceberg.identifiers import table_of
+from tidemill.protocols.iceberg.mapping import table_of
 from tidemill.protocols.iceberg.routing import route_pair
 from tidemill.protocols.iceberg.scan_mapping import (
     RequestedScan,

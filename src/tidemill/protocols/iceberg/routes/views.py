@@ -6,17 +6,25 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.callers import Permission
-from tidemill.catalog.operations.receipts import Need
+from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.operations.receipts import Mutation
+from tidemill.iceberg.model.entries import Entry
+from tidemill.iceberg.operations import needs
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.idempotency import Recorder, recording, run_mutation
-from tidemill.protocols.iceberg.identifiers import ident_in, namespace_of, view_of
-from tidemill.protocols.iceberg.mapping import change_of, new_view, source_and_target
-from tidemill.protocols.iceberg.paging import page_body, page_of
-from tidemill.protocols.iceberg.responses import NO_CONTENT, ReplayableResponse, loaded_view, respond
+from tidemill.protocols.iceberg.idempotency import mutation_route
+from tidemill.protocols.iceberg.mapping import (
+    change_of,
+    namespace_of,
+    new_ident_of,
+    new_view,
+    source_and_target,
+    view_of,
+)
+from tidemill.protocols.iceberg.parameters import page_body, page_of
+from tidemill.protocols.iceberg.responses import loaded_view, no_content, respond
 from tidemill.protocols.iceberg.routing import route_pair
 
 
@@ -31,16 +39,10 @@ def list_views(call: Call) -> Response:
     return json_response(body)
 
 
-def create_view(call: Call) -> Response:
+@mutation_route("createView", new_ident_of, needs.to_write, loaded_view)
+def create_view(call: Call, ident: TableIdent, creation: Mutation[Entry]) -> Entry:
     """The specification defines no key for this mutation, but Java sends one."""
-    body = read_object(call.body)
-    ident = ident_in(namespace_of(call), body.required_text("name"))
-
-    def run(record: Recorder) -> ReplayableResponse:
-        views = call.operations.iceberg_views
-        return loaded_view(views.create(call.caller, ident, new_view(body), recording(record, loaded_view)))
-
-    return run_mutation(call, "createView", (Need(Permission.WRITE, ident),), run)
+    return call.operations.iceberg_views.create(creation, ident, new_view(read_object(call.body)))
 
 
 def load_view(call: Call) -> Response:
@@ -52,38 +54,26 @@ def view_exists(call: Call) -> Response:
     return Response(status_code=204)
 
 
-def replace_view(call: Call) -> Response:
-    ident = view_of(call)
-
-    def run(record: Recorder) -> ReplayableResponse:
-        change = change_of(ident, read_object(call.body))
-        entry = call.operations.iceberg_views.replace(call.caller, change, recording(record, loaded_view))
-        return loaded_view(entry)
-
-    return run_mutation(call, "replaceView", (Need(Permission.WRITE, ident),), run)
+@mutation_route("replaceView", view_of, needs.to_write, loaded_view)
+def replace_view(call: Call, ident: TableIdent, commit: Mutation[Entry]) -> Entry:
+    change = change_of(ident, read_object(call.body))
+    return call.operations.iceberg_views.replace(commit, change)
 
 
-def drop_view(call: Call) -> Response:
-    ident = view_of(call)
-
-    def run(record: Recorder) -> ReplayableResponse:
-        call.operations.iceberg_views.drop(call.caller, ident, lambda tx, _: record(tx, NO_CONTENT))
-        return NO_CONTENT
-
-    return run_mutation(call, "dropView", (Need(Permission.MANAGE, ident),), run)
+@mutation_route("registerView", new_ident_of, needs.to_write, loaded_view)
+def register_view(call: Call, ident: TableIdent, registration: Mutation[Entry]) -> Entry:
+    location = read_object(call.body).required_text("metadata-location")
+    return call.operations.iceberg_views.register(registration, ident, location)
 
 
-def rename_view(call: Call) -> Response:
-    source, target = source_and_target(read_object(call.body))
+@mutation_route("dropView", view_of, needs.to_remove, no_content)
+def drop_view(call: Call, ident: TableIdent, removal: Mutation[Entry]) -> Entry:
+    return call.operations.iceberg_views.drop(removal, ident)
 
-    def run(record: Recorder) -> ReplayableResponse:
-        call.operations.iceberg_views.rename(
-            call.caller, source, target, lambda tx, _: record(tx, NO_CONTENT)
-        )
-        return NO_CONTENT
 
-    needs = (Need(Permission.MANAGE, source), Need(Permission.WRITE, target))
-    return run_mutation(call, "renameView", needs, run)
+@mutation_route("renameView", source_and_target, lambda names: needs.to_rename(*names), no_content)
+def rename_view(call: Call, names: tuple[TableIdent, TableIdent], renaming: Mutation[None]) -> None:
+    call.operations.iceberg_views.rename(renaming, *names)
 
 
 VIEWS: Final = "/namespaces/{namespace}/views"
@@ -97,4 +87,5 @@ ROUTES: Final = (
     *route_pair("POST", VIEW, replace_view, body=BodyKind.ENVELOPE),
     *route_pair("DELETE", VIEW, drop_view),
     *route_pair("POST", "/views/rename", rename_view),
+    *route_pair("POST", "/namespaces/{namespace}/register-view", register_view),
 )

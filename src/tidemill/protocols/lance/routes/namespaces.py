@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
+from tidemill.catalog.operations.receipts import Mutation
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.identifiers import namespace_of
 from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
@@ -20,7 +21,7 @@ from tidemill.protocols.lance.requests import namespace_request, read_page
 def create_namespace(call: Call) -> Response:
     path, body = namespace_request(call)
     mode, properties = body.choice("mode", CreateMode.CREATE), properties_of(body)
-    namespace = call.operations.namespaces.create(call.caller, path, mode, properties)
+    namespace = call.operations.namespaces.create(Mutation(call.caller), path, mode, properties)
     return json_response({"properties": dict(namespace.properties)})
 
 
@@ -42,7 +43,7 @@ def describe_namespace(call: Call) -> Response:
 def drop_namespace(call: Call) -> Response:
     path, body = namespace_request(call)
     mode, behavior = body.choice("mode", DropMode.FAIL), body.choice("behavior", DropBehavior.RESTRICT)
-    call.operations.namespaces.drop(call.caller, path, mode, behavior)
+    call.operations.namespaces.drop(Mutation(call.caller), path, mode, behavior)
     return json_response({})
 
 

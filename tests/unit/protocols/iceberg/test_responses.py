@@ -11,7 +11,8 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.etags import Snapshots, client_has_tag, requested_snapshots, tag_of
+from tidemill.protocols.iceberg.parameters import Snapshots, requested_snapshots
+from tidemill.protocols.iceberg.responses import client_has_tag, tag_of
 
 TAG = tag_of("s3://b/1.json", Snapshots.ALL, {"a": "1", "b": "2"})
 

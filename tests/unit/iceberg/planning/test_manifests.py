@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from tests.unit.iceberg.planning.lakes import BY_DAY, UNPARTITIONED, data_file, entry
-from tidemill.iceberg.planning.deletes import PATH_FIELD_ID, DeleteFiles
+from tidemill.iceberg.planning.manifests import PATH_FIELD_ID, DeleteFiles
 
 ONE_DAY, OTHER_DAY = Record(19000), Record(19001)
 

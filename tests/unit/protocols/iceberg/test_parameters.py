@@ -1,4 +1,4 @@
-"""Pages of listings."""
+"""Pages of listings, and the views that something is loaded by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.paging import MAX_PAGE_SIZE, page_body, page_of, token_after
+from tidemill.protocols.iceberg.parameters import MAX_PAGE_SIZE, page_body, page_of, referrers_of, token_after
 
 NAMES = st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), min_size=1, max_size=20)
 
@@ -81,3 +81,30 @@ def test_a_size_that_is_none_is_refused(size: str) -> None:
 def test_a_token_of_somebody_else_is_refused(token: str) -> None:
     with pytest.raises(InvalidInput, match="pageToken"):
         page_of(call(pageToken=token))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("", []),
+        ("a\x1fv", ["a.v"]),
+        ("a%1Fv", ["a.v"]),
+        ("a%1Fb%1Fv,a%1Fw", ["a.b.v", "a.w"]),
+        ("a%1Fx%2Cy,a%1Fw", ["a.x,y", "a.w"]),
+        ("a\x1fx,y,a\x1fw", ["a.x,y", "a.w"]),
+    ],
+)
+def test_views_are_named_with_their_namespaces(given: str, named: list[str]) -> None:
+    assert [str(view) for view in referrers_of(given)] == named
+
+
+@pytest.mark.parametrize("given", ["v", ",", "a%1F", "%1Fv", "a%1F%1Fv", "a%1F.."])
+def test_what_names_no_view_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^referenced-by: "):
+        referrers_of(given)
+
+
+def test_a_chain_of_views_has_an_end() -> None:
+    assert len(referrers_of(",".join(["a%1Fv"] * 10))) == 10
+    with pytest.raises(InvalidInput, match="has 11 views; at most 10"):
+        referrers_of(",".join(["a%1Fv"] * 11))

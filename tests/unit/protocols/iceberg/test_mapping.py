@@ -13,7 +13,7 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.fields import Fields
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.iceberg.identifiers import (
+from tidemill.protocols.iceberg.mapping import (
     ident_from_body,
     ident_in,
     namespace_of,

@@ -1,0 +1,115 @@
+"""Query parameters: pages of listings, the snapshots to return, and the views that something is loaded by."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.responses import Response
+
+from tidemill.catalog.model.identifiers import TableIdent, namespace_path
+from tidemill.catalog.model.json_values import read_choice
+from tidemill.catalog.model.tables import Page
+from tidemill.errors import InvalidInput
+from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.fields import query_integer
+from tidemill.protocols.http.routing import Route
+from tidemill.protocols.iceberg.mapping import LEVEL_SEPARATOR, ident_in, split_levels
+
+MAX_TOKEN_LENGTH: Final = 1024
+DEFAULT_PAGE_SIZE: Final = 1000
+MAX_PAGE_SIZE: Final = 10_000
+
+
+def page_of(call: Call) -> Page:
+    """The requested page; a client that sends neither token nor size gets everything."""
+    size, token = query_integer(call.query, "pageSize"), call.query.get("pageToken")
+    if size is not None and size < 1:
+        raise InvalidInput("pageSize", f"must be at least 1, not {size}")
+    if size is None and token is None:
+        return Page()
+    return Page(_decoded(token) if token else None, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
+
+
+def page_body(
+    page: Page, key: str, fetch: Callable[[Page], Sequence[str]], entry: Callable[[str], Any]
+) -> dict[str, Any]:
+    """One page; the token of the last page is null, because an empty one would start over."""
+    if page.limit is None:
+        return {"next-page-token": None, key: [entry(name) for name in fetch(page)]}
+    names = fetch(Page(page.after, page.limit + 1))
+    listed = names[: page.limit]
+    token = token_after(listed[-1]) if len(names) > page.limit else None
+    return {"next-page-token": token, key: [entry(name) for name in listed]}
+
+
+def token_after(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _decoded(token: str) -> str:
+    try:
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise ValueError
+        padded = token + "=" * (-len(token) % 4)
+        name = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInput("pageToken", f"{token!r:.60} is not a token of this listing") from error
+    if "\x00" in name:
+        raise InvalidInput("pageToken", f"{token!r:.60} is not a token of this listing")
+    return name
+
+
+class Snapshots(Enum):
+    """Which snapshots a client wants: all, or only those that branches and tags point to."""
+
+    ALL = "all"
+    REFS = "refs"
+
+
+def requested_snapshots(call: Call) -> Snapshots:
+    raw = call.query.get("snapshots")
+    return read_choice(Snapshots, raw, "snapshots") if raw else Snapshots.ALL
+
+
+PARAMETER: Final = "referenced-by"
+MAX_REFERRERS: Final = 10
+LOADS: Final = ("/tables/{table}", "/views/{view}", "/tables/{table}/credentials")
+
+
+def with_checked_referrers(route: Route) -> Route:
+    """For routes that load something: the parameter is optional, but must be valid if given."""
+    if route.method != "GET" or not route.pattern.endswith(LOADS):
+        return route
+
+    def checked(call: Call) -> Response:
+        referrers_of(call.query.get(PARAMETER) or "")
+        return route.handler(call)
+
+    return replace(route, handler=checked)
+
+
+def referrers_of(value: str) -> tuple[TableIdent, ...]:
+    """The views, outermost first. The value is already decoded once; Java encodes the names in it again."""
+    names: list[str] = []
+    for part in map(unquote, value.split(",") if value else ()):
+        if names and LEVEL_SEPARATOR not in part:
+            # The comma belongs to a name.
+            names[-1] = f"{names[-1]},{part}"
+        else:
+            names.append(part)
+    if len(names) > MAX_REFERRERS:
+        raise InvalidInput(PARAMETER, f"has {len(names)} views; at most {MAX_REFERRERS} are allowed")
+    return tuple(_view(text) for text in names)
+
+
+def _view(text: str) -> TableIdent:
+    levels = split_levels(text)
+    if len(levels) < 2:
+        raise InvalidInput(PARAMETER, f"{text!r:.60} is not a view: it must be a namespace, %1F and a name")
+    return ident_in(namespace_path(levels[:-1], PARAMETER), levels[-1], PARAMETER)
