@@ -5,6 +5,7 @@
     plans                what a job would do and why
     coverage, failures   which rows are up to date, and which failed
     lineage              what is made from what
+    indexes              types of indexes and their parameters
 
 Nothing here reads or writes; stages travel to Spark, and requests are kept as JSON.
 """

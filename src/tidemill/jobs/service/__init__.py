@@ -1,6 +1,7 @@
 """What the server does for callers: checks a request, answers it, or leaves the work to a job.
 
     submissions       jobs: submit, look at, stop, resume
+    job_changes       wakes the requests that wait for jobs
     columns, views    declare, describe
     indexes           asked for here, built by a worker
     explain, status, lineage
