@@ -16,11 +16,15 @@ from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshReq
 from tidemill.jobs.model.options import Option, options_of
 from tidemill.sdk.options import OnError, fail, retry, skip
 
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
-ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="A computed column.")]
-ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="For instance library.passages.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the job and return.")]
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Name of the table, such as library.docs.")
+]
+ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the computed column.")]
+ViewArgument = Annotated[
+    str, typer.Argument(metavar="VIEW", help="Name of the view, such as library.passages.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return once the job is submitted.")]
 BranchOption = Annotated[str | None, typer.Option("--branch", help="Branch of the table; main by default.")]
 # What was given of the options of a request, by the names that the SDK has for them; failing rows apart.
 BackfillOptions: TypeAlias = Annotated[dict[str, Any], BackfillRequest]

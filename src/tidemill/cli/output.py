@@ -46,6 +46,13 @@ def print_line(text: str) -> None:
     console().print(text, markup=False, soft_wrap=True)
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        print_line(text)
+
+
 def local_time(at: datetime | None) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else "-"
 
@@ -118,7 +125,7 @@ def print_lineage(lineage: Lineage) -> None:
     _grow(tree, ("used by", "which are used by"), lineage.downstream)
     console().print(tree)
     if not lineage.upstream and not lineage.downstream:
-        print_line("It is made from nothing, and nothing is made from it")
+        print_line("Nothing upstream, nothing downstream")
 
 
 def _grow(tree: Tree, labels: tuple[str, str], steps: Sequence[LineageStep]) -> None:
@@ -149,10 +156,12 @@ def report(job: Job, *, is_waiting: bool, as_json: bool) -> None:
     """Waits for a job that was started, or says how to."""
     if is_waiting:
         follow(job, as_json=as_json)
-    elif as_json:
-        print_json(job.to_dict())
     else:
-        print_line(f"Job {job.id} is {job.state}; watch it with 'tidemill jobs watch {job.id}'")
+        print_state(job, f"watch it with 'tidemill jobs watch {job.id}'", as_json=as_json)
+
+
+def print_state(job: Job, advice: str, *, as_json: bool) -> None:
+    print_result(job.to_dict(), f"Job {job.id} is {job.state}; {advice}", as_json=as_json)
 
 
 def print_ended(job: Job) -> None:
