@@ -144,10 +144,10 @@ def _java_of(home: Path) -> str | None:
 
 def java_major(java: str) -> int | None:
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return read_java_version(said.stderr + said.stdout)
+    return read_java_version(process.stderr + process.stdout)
 
 
 def read_java_version(text: str) -> int | None:
@@ -164,12 +164,12 @@ def spark_rows() -> int | None:
         "print('rows', s.range(3).count()); s.stop()"
     )
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
         )
     except subprocess.TimeoutExpired:
         return None
-    found = re.search(r"^rows (\d+)$", said.stdout, re.MULTILINE)
+    found = re.search(r"^rows (\d+)$", process.stdout, re.MULTILINE)
     return int(found.group(1)) if found else None
 
 

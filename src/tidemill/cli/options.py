@@ -110,7 +110,7 @@ class OnErrorChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """What was said about failing rows."""
+    """How failing rows are handled."""
 
     on_error: Annotated[OnErrorChoice | None, declared_option(BackfillRequest, "on_error")] = None
     attempts: Annotated[int | None, declared_option(ErrorPolicy, "attempts")] = None
@@ -120,7 +120,7 @@ class ErrorOptions:
     max_skipped_fraction: Annotated[float | None, declared_option(ErrorPolicy, "max_skipped_fraction")] = None
 
     def policy(self) -> OnError | None:
-        """None if nothing was said."""
+        """None if no option was given."""
         if self.on_error is OnErrorChoice.SKIP:
             return skip(self.max_skipped, self.max_skipped_fraction, self._retry())
         if self.max_skipped is not None or self.max_skipped_fraction is not None:
@@ -128,8 +128,8 @@ class ErrorOptions:
         return self._retry() or (fail() if self.on_error is OnErrorChoice.FAIL else None)
 
     def _retry(self) -> OnError | None:
-        said = {"attempts": self.attempts, "backoff": self.backoff, "on": self.retry_on or None}
-        given = {name: value for name, value in said.items() if value is not None}
+        limits = {"attempts": self.attempts, "backoff": self.backoff, "on": self.retry_on or None}
+        given = {name: value for name, value in limits.items() if value is not None}
         if self.on_error is OnErrorChoice.FAIL and given:
             raise typer.BadParameter("--attempts, --backoff and --retry-on are for --on-error retry or skip")
         if not given and self.on_error is not OnErrorChoice.RETRY:

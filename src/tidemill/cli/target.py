@@ -33,7 +33,7 @@ ROOT = Path(DEFAULT_ROOT)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was said about the server."""
+    """The options that choose the server."""
 
     url: UrlOption = None
     root: RootOption = ROOT

@@ -56,7 +56,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """What happened to a source since the view was last refreshed; None where nobody can tell."""
+    """What happened to a source since the view was last refreshed; None where it is unknown."""
 
     source: str
     from_version: int | None
@@ -75,7 +75,7 @@ class SourceChange:
 class RefreshExplanation:
     """What a refresh would do: incrementally or in full, with which rows of its sources, and why.
 
-    `keys` are groups, join keys or partitions to make anew, if the view is refreshed by these.
+    `keys` is the number of groups, join keys or partitions to recompute, if the view is refreshed by key.
     `expected_seconds` is known once it has been timed; `conflicts` are what is in its way.
     """
 
@@ -135,7 +135,7 @@ def refresh_explanation(view: str, body: Mapping[str, Any]) -> RefreshExplanatio
 
 
 def object_name(given: str | Sequence[str]) -> str:
-    """The name of a table or view that an answer has as levels or in one piece."""
+    """The name of a table or view, which a response has as levels or as one string."""
     return given if isinstance(given, str) else dotted(given)
 
 
@@ -143,9 +143,9 @@ def changes(inserted: int | None, updated: int | None, deleted: int | None) -> s
     """`40 inserted, 5 updated`, as far as it is known."""
     found = {"inserted": inserted, "updated": updated, "deleted": deleted}
     if any(count is None for count in found.values()):
-        return "it is not known which rows changed"
-    said = [f"{count:,} {what}" for what, count in found.items() if count]
-    return ", ".join(said) or "no row changed"
+        return "changed rows unknown"
+    known = [f"{count:,} {what}" for what, count in found.items() if count]
+    return ", ".join(known) or "no row changed"
 
 
 def counted(number: int, noun: str) -> str:

@@ -78,7 +78,7 @@ class LakeViews:
                 `.chunk(...)`; or those that a function of many rows makes, with `function.over(table)`.
             with_no_data: Leave it empty until `View.refresh`; otherwise the first refresh starts now and is
                 `view.first_refresh`.
-            auto_refresh: Refresh it by itself whenever its sources have changed.
+            auto_refresh: Refresh it automatically when its sources have changed.
             policy: How it is refreshed: incrementally where that is possible and cheaper (`auto`), or not at
                 all (`incremental`), or always as a whole (`full`).
             on_error: What to do about failing rows of a chunker or table function, as in `Table.backfill`.
@@ -150,7 +150,7 @@ def _defined(definition: ViewDefinition | str) -> ViewDefinition:
 def _with_function_options(
     body: Mapping[str, Any], on_error: OnError | PolicyName | None, manifest: Manifest | str | None
 ) -> dict[str, Any]:
-    """The options are kept with the view's chunker or table function; a query has no place for them."""
+    """The options are stored with the view's chunker or table function; a query has no place for them."""
     given = {"on_error": on_error, "manifest": manifest}
     spec = body["udtf_spec"]
     if spec is None:
@@ -292,7 +292,7 @@ class Lake(LakeViews):
         """The latest jobs, newest first.
 
         Args:
-            limit: At most so many.
+            limit: Maximum number of jobs.
             table: Only those of this table or view.
             kind: Only `backfill`, `preview`, `refresh`, `verify` or `index`.
             state: Only `QUEUED`, `RUNNING`, `PAUSED`, `DONE`, `FAILED` or `CANCELLED`.
@@ -300,9 +300,9 @@ class Lake(LakeViews):
         >>> lake.jobs(table="examples.docs", state="RUNNING")
         []
         """
-        asked = {**_one_table(table), "kind": kind, "state": state}
+        query = {**_one_table(table), "kind": kind, "state": state}
         found: list[Job] = []
-        for page in pages(self._client, "/api/v1/jobs", asked, limit=min(limit, MAX_PAGE)):
+        for page in pages(self._client, "/api/v1/jobs", query, limit=min(limit, MAX_PAGE)):
             found.extend(Job(self._client, body) for body in page.get("jobs", []))
             if len(found) >= limit:
                 break
@@ -343,7 +343,7 @@ class Lake(LakeViews):
         return [_function_info(function) for function in body.get("functions", [])]
 
     def register(self, function: Any) -> str:
-        """Puts a decorated function into the catalog and returns its digest; `add_column` does so by itself.
+        """Registers a decorated function and returns its digest; `add_column` does so automatically.
 
         >>> import tidemill
         >>> @tidemill.udf

@@ -74,7 +74,7 @@ def retry(attempts: int = 3, backoff: float = 1.0, on: Sequence[type[BaseExcepti
 
 
 def skip(limit: int | None = None, fraction: float | None = None, retry: OnError | None = None) -> OnError:
-    """A failing row is left null and noted in `Table.errors`; the job goes on.
+    """A failing row stays null and is listed in `Table.errors`; the job continues.
 
     Args:
         limit: The job fails when more rows than this were skipped.

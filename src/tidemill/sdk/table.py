@@ -15,7 +15,7 @@ from tidemill.sdk.status import Lineage, lineage
 
 
 class Table(ComputedColumns, ColumnInspection):
-    """A table of the lake; nothing is read until it is asked for.
+    """A table of the lake; nothing is read until it is needed.
 
     In the examples, `docs` has the rows `{"id": 1, "text": "a tide"}` and `{"id": 2, "text": "the mill"}`.
 

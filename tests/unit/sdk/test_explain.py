@@ -65,7 +65,7 @@ def test_a_refresh_says_what_happened_to_its_sources_and_how_long_it_takes() -> 
     assert "reuses 3,950 in about 4 s (45 rows changed)" in first
     assert rest == [
         "Source: library.docs, version 7 to 9: 40 inserted, 5 updated",
-        "Source: library.other, version 2: it is not known which rows changed",
+        "Source: library.other, version 2: changed rows unknown",
         "Source: library.docs, version 9: no row changed",
         "Conflict: job j2 refreshes it",
     ]
