@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from tidemill.jobs.model.state import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed
-from tidemill.sdk.explain import counted, lasting
+from tidemill.sdk.explain import counted, duration_text
 from tidemill.sdk.job_results import Preview, Verification, shortened
 from tidemill.sdk.jobs import Job, JobEvent, note
 from tidemill.sdk.names import dotted
@@ -219,7 +219,7 @@ def advice(job: Job) -> str:
 def _details(job: Job) -> list[tuple[str, str]]:
     progress = job.progress
     speed = None if job.rows_per_second is None else f"{job.rows_per_second:,.4g} rows/s"
-    left = None if job.eta is None or job.state.is_final else f"{lasting(job.eta.total_seconds())} left"
+    left = None if job.eta is None or job.state.is_final else f"{duration_text(job.eta.total_seconds())} left"
     found = {
         "Job": job.id,
         "What": escape(job.description),

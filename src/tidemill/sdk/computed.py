@@ -33,7 +33,7 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """The name with the namespaces that hold it."""
+        """The full name, with its namespaces."""
         return dotted(self.levels)
 
     def _post(self, kind: str, action: str, body: Mapping[str, Any]) -> Any:
@@ -201,9 +201,9 @@ class ComputedColumns(TableHandle):
         self._post("table", "add_columns", {"new_columns": [entry]})
 
     def alter_column(self, name: str, function: Any, *, inputs: Sequence[str] | None = None) -> None:
-        """Has another function, or another version of it, fill a column from now on.
+        """Changes the function that fills a column from now on.
 
-        The values stay until the next backfill, which computes every row again; the type has to be the same.
+        The values stay until the next backfill, which recomputes every row; the type must stay the same.
 
         Args:
             name: A column of the table; from now on it is a computed one.
@@ -347,7 +347,7 @@ class ComputedColumns(TableHandle):
         batch_checkpoint_flush_interval_seconds: float | None = None,
         commit_granularity: int | None = None,
     ) -> Explanation:
-        """Says what `backfill` with the same arguments would do now.
+        """Shows what `backfill` with the same arguments would do now.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -373,7 +373,7 @@ class ComputedColumns(TableHandle):
         manifest: Manifest | str | None = None,
         timeout: float | None = None,
     ) -> Preview:
-        """Computes a few rows where the backfill would, waits for them and shows them; publishes nothing.
+        """Computes a few rows that a backfill would, and returns them without publishing anything.
 
         Args:
             column: A computed column.

@@ -140,7 +140,7 @@ def connect(target: str | Path | None = None, *, credential: str | None = None) 
 
     Raises:
         ValueError: The credential does not have that form.
-        ServerUnreachable: Nothing answers at the address.
+        ServerUnreachable: Nothing responds at the address.
         ServerNotStarted: The embedded server did not start; the message has the end of its log.
 
     The credential is checked with the first request: `Unauthenticated` if the server does not know it,

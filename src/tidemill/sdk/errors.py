@@ -83,7 +83,7 @@ class ServerUnavailable(TidemillRequestError): ...
 
 
 class ServerUnreachable(ClientError):
-    """Nothing answers at the address."""
+    """Nothing responds at the address."""
 
 
 class ServerNotStarted(ClientError):
@@ -106,7 +106,7 @@ class JobFailed(ClientError):
 
 
 class JobCancelled(ClientError):
-    """A job was cancelled while somebody waited for it."""
+    """A job was cancelled while it was waited for."""
 
     def __init__(self, job: EndedJob) -> None:
         super().__init__(f"Job {job.id} was cancelled")

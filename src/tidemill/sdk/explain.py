@@ -46,7 +46,7 @@ class Explanation:
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
         tasks = f" and {counted(self.tasks, 'task')}" if self.tasks else ""
-        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
+        duration = _expected(self.expected_seconds)
         return (
             f"{head}computes {counted(self.rows, 'row')} in {counted(self.fragments, 'fragment')}{tasks}, "
             f"reuses {self.rows_reused:,}, publishes {counted(self.commits, 'commit')}{duration} "
@@ -112,7 +112,7 @@ class RefreshExplanation:
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
         keys = "" if self.keys is None else f" for {counted(self.keys, 'key')}"
-        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
+        duration = _expected(self.expected_seconds)
         return (
             f"{head}{self.mode}, computes {counted(self.rows, 'source row')}{keys} "
             f"(replaces {self.rows_replaced:,}), removes {self.rows_removed:,}, "
@@ -153,7 +153,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def lasting(seconds: float) -> str:
+def _expected(seconds: float | None) -> str:
+    return "" if seconds is None else f" in about {duration_text(seconds)}"
+
+
+def duration_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1g} s" if seconds < 1 else f"{seconds:.0f} s"

@@ -132,15 +132,15 @@ def udf(
     large value is fetched.
 
     A class with `__call__` is stateful: one instance per worker process. If it has a method `setup()`, that
-    is called once there before the first row, so large things need not travel.
+    is called once there before the first row, so large objects need not be sent.
 
     Args:
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The Arrow type of the result; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
-        timeout: How long one call may take, in seconds; a row or batch that takes longer has failed. Another
-            limit leaves the values up to date.
-        packages: What it needs beyond what the workers have, in pip's notation; with other packages it is
+        timeout: How long one call may take, in seconds; a row or batch that takes longer has failed. Changing
+            the limit does not make values stale.
+        packages: Packages it needs besides those of the workers, in pip's notation; with other packages it is
             another version of the function.
 
     Raises:
@@ -207,8 +207,8 @@ def chunker(
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The schema of the yielded rows; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
-        timeout: How long the rows of one row may take, in seconds, as with `udf`.
-        packages: What it needs beyond what the workers have, in pip's notation.
+        timeout: How long one source row may take, in seconds, as with `udf`.
+        packages: Packages it needs besides those of the workers, in pip's notation.
 
     Raises:
         TypeError: A hint is missing or cannot be read as Arrow types; the message says which one.

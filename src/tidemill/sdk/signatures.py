@@ -114,7 +114,7 @@ def read_table_function(
     """
     hints = _hints(call, declared)
     _check_source(call, declared, is_method=is_method)
-    output = _made(declared, hints)
+    output = _declared_rows(declared, hints)
     return Signature(
         declared.name,
         FunctionKind.TABLE,
@@ -139,7 +139,7 @@ def _check_source(call: Callable[..., Any], declared: Declaration, *, is_method:
         raise TypeError(f"{name} has to take one parameter, from which it reads rows: def {name}(source)")
 
 
-def _made(declared: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
+def _declared_rows(declared: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
     """The columns that a table function declares, by a schema or by a class for its rows."""
     if isinstance(declared.output, pa.Schema) and len(declared.output) > 0:
         return declared.output

@@ -81,7 +81,7 @@ def udtf(
             from a return hint such as `Iterator[Total]` when not given.
         name: The name in the catalog; by default the function's own.
         timeout: How long one call may take, in seconds.
-        packages: What it needs beyond what the workers have, in pip's notation.
+        packages: Packages it needs besides those of the workers, in pip's notation.
 
     Raises:
         TypeError: It does not say what it yields, or takes something else than one argument.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.sdk.explain import backfill_explanation, counted, lasting, refresh_explanation
+from tidemill.sdk.explain import backfill_explanation, counted, duration_text, refresh_explanation
 
 BACKFILL = {
     "read_version": 3,
@@ -89,7 +89,7 @@ def test_a_backfill_says_how_long_it_will_take_and_what_is_in_its_way() -> None:
 
 
 def test_durations_read_well() -> None:
-    assert [lasting(seconds) for seconds in (0.4, 12.2, 200, 7500)] == [
+    assert [duration_text(seconds) for seconds in (0.4, 12.2, 200, 7500)] == [
         "0.4 s",
         "12 s",
         "3 min 20 s",
