@@ -6,7 +6,8 @@ Spark, Lance and the database are behind the protocols in `ports.py`.
     model/        values: requests, job states, plans, stages, coverage, lineage
     planner/      pure functions from what is known to a plan; `explain` shows the plan and a job runs it
     operations/   two sides in one place:
-                    server: submissions, columns, views, explain, lineage, provenance, view_status
+                    server: submissions, job_changes (wakes whoever waits for a job), columns, views,
+                            explain, lineage, provenance, view_status
                     worker: work (claim and lease), backfill, refresh, verify, preview, indexing, auto_*
     ports.py      what jobs need from outside: job rows, coverage, table data, an executor, a publisher
 
