@@ -349,7 +349,7 @@ def test_the_doctor_finds_a_running_server_in_order(server: RunningServer) -> No
     said = printed(tidemill_command("doctor", "--root", str(server.root)))
     assert "fault" not in said
     # Another test may have started a second one for the same folder.
-    assert "answers at http://127.0.0.1:" in said
+    assert "responds at http://127.0.0.1:" in said
 
 
 def test_the_doctor_sees_that_a_java_home_has_no_java(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from tidemill.cli.target import Target
 from tidemill.jobs.model.jobs import RowSelection
 from tidemill.sdk.lake import Lake
 
-columns_app = typer.Typer(no_args_is_help=True, help="Look at computed columns.")
+columns_app = typer.Typer(no_args_is_help=True, help="Inspect computed columns.")
 SelectionArgument = Annotated[
     RowSelection, typer.Argument(metavar="stale|missing|failed", help="Which rows.")
 ]
 AnyColumnArgument = Annotated[
-    str | None, typer.Argument(metavar="[COLUMN]", help="Only those of this computed column.")
+    str | None, typer.Argument(metavar="[COLUMN]", help="Only errors of this computed column.")
 ]
-JobOption = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only those of this job.")]
-TracebackOption = Annotated[bool, typer.Option("--traceback", help="Print the tracebacks, too.")]
+JobOption = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only errors of this job.")]
+TracebackOption = Annotated[bool, typer.Option("--traceback", help="Also print the tracebacks.")]
 OfColumnOption = Annotated[
-    str | None, typer.Option("--column", metavar="COLUMN", help="Of this column only.")
+    str | None, typer.Option("--column", metavar="COLUMN", help="Restrict to this column.")
 ]
 
 
@@ -87,7 +87,7 @@ def errors(
     elif found:
         print_errors(found, with_tracebacks=traceback)
     else:
-        print_line("No function failed on a row")
+        print_line("No function failed on any row")
 
 
 def _is_view(lake: Lake, name: str) -> bool:

@@ -66,7 +66,7 @@ def check_java() -> Check:
         return fault("Java", "none in JAVA_HOME or on PATH", JAVA_ADVICE)
     major = java_major(java)
     if major is None:
-        return fault("Java", f"{java} does not say its version", JAVA_ADVICE)
+        return fault("Java", f"{java} does not report its version", JAVA_ADVICE)
     if not OLDEST_JAVA <= major <= NEWEST_JAVA:
         return fault("Java", f"{major} at {java}", JAVA_ADVICE)
     return healthy("Java", f"{major} at {java}")
@@ -84,7 +84,7 @@ def check_spark(*, is_deep: bool) -> Check:
     rows = spark_rows()
     if rows is None:
         return fault(
-            "Spark", f"pyspark {version} starts no session", f"look at Java first, then {SPARK_ADVICE}"
+            "Spark", f"pyspark {version} cannot start a session", f"check Java first, then {SPARK_ADVICE}"
         )
     return healthy("Spark", f"pyspark {version}, a local session counted {rows} rows")
 
@@ -96,7 +96,7 @@ def check_storage(root: Path) -> Check:
             file.write(b"tidemill")
     except OSError as error:
         detail = f"{root} cannot be written: {error.strerror or error}"
-        return fault("Storage", detail, "choose a folder you may write to, with --root")
+        return fault("Storage", detail, "choose a writable folder with --root")
     free = shutil.disk_usage(root).free
     detail = f"{root} is writable, {free / (1 << 30):.1f} GiB free"
     if free < LEAST_FREE_BYTES:
@@ -109,28 +109,28 @@ def check_database(root: Path) -> Check:
         settings = _part("tidemill.server.settings").load_settings(root=root)
         store = _part("tidemill.store.engine").open_store(settings.database)
     except (TidemillError, OSError, ValueError) as error:
-        return fault("Database", f"cannot be opened: {error}", "look at the database setting and the root")
+        return fault("Database", f"cannot be opened: {error}", "check the database setting and the root")
     try:
         store.ping()
     except TidemillError as error:
-        return fault("Database", f"does not answer: {error}", "start it, or look at its address")
+        return fault("Database", f"does not respond: {error}", "start it, or check its address")
     finally:
         store.close()
-    return healthy("Database", "opens and answers")
+    return healthy("Database", "opens and responds")
 
 
 def check_server(root: Path) -> Check:
     url = find_server(root)
     start = f"tidemill serve --root {root}"
     if url is not None:
-        return healthy("Server", f"answers at {url}")
+        return healthy("Server", f"responds at {url}")
     if (root / "server.json").exists():
-        return fault("Server", f"the one noted in {root} does not answer", f"start it again: {start}")
+        return fault("Server", f"the one recorded in {root} does not respond", f"start it again: {start}")
     return healthy("Server", f"none runs under {root} (start one with: {start})")
 
 
 def find_java() -> str | None:
-    """The Java that Spark would take: JAVA_HOME, PATH, then one inside this environment."""
+    """The Java that Spark would use: JAVA_HOME, PATH, then one inside this environment."""
     configured = os.environ.get("JAVA_HOME")
     if configured:
         return _java_of(Path(configured))
@@ -144,10 +144,10 @@ def _java_of(home: Path) -> str | None:
 
 def java_major(java: str) -> int | None:
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return read_java_version(said.stderr + said.stdout)
+    return read_java_version(process.stderr + process.stdout)
 
 
 def read_java_version(text: str) -> int | None:
@@ -164,12 +164,12 @@ def spark_rows() -> int | None:
         "print('rows', s.range(3).count()); s.stop()"
     )
     try:
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
         )
     except subprocess.TimeoutExpired:
         return None
-    found = re.search(r"^rows (\d+)$", said.stdout, re.MULTILINE)
+    found = re.search(r"^rows (\d+)$", process.stdout, re.MULTILINE)
     return int(found.group(1)) if found else None
 
 
@@ -181,7 +181,7 @@ def _part(name: str) -> Any:
 def doctor(
     *,
     root: RootOption = ROOT,
-    deep: Annotated[bool, typer.Option("--deep", help="Start a small Spark session too.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also start a small Spark session.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check Python, Java, Spark, storage, database and server."""

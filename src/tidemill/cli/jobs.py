@@ -7,21 +7,28 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.options import JsonOption, with_groups
-from tidemill.cli.output import follow, print_event, print_job, print_jobs, print_json, print_line
+from tidemill.cli.output import (
+    follow,
+    print_event,
+    print_job,
+    print_jobs,
+    print_json,
+    print_line,
+    print_state,
+)
 from tidemill.cli.target import Target
 from tidemill.jobs.model.jobs import JobKind, JobState
-from tidemill.sdk.jobs import Job
 
-jobs_app = typer.Typer(no_args_is_help=True, help="Look at jobs, pause them, stop them.")
+jobs_app = typer.Typer(no_args_is_help=True, help="Inspect, pause and cancel jobs.")
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="At most so many.")]
-TableOption = Annotated[str | None, typer.Option("--table", help="Those of this table or view.")]
-KindOption = Annotated[JobKind | None, typer.Option("--kind", help="Those of this kind.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")]
+TableOption = Annotated[str | None, typer.Option("--table", help="Only jobs of this table or view.")]
+KindOption = Annotated[JobKind | None, typer.Option("--kind", help="Only jobs of this kind.")]
 StateOption = Annotated[
-    JobState | None, typer.Option("--state", case_sensitive=False, help="Those in this state.")
+    JobState | None, typer.Option("--state", case_sensitive=False, help="Only jobs in this state.")
 ]
-LogOption = Annotated[bool, typer.Option("--log", help="Print what happens to it, line by line.")]
+LogOption = Annotated[bool, typer.Option("--log", help="Print each event of the job.")]
 
 
 @jobs_app.command("list")
@@ -44,7 +51,7 @@ def list_jobs(
         print_jobs(jobs)
     else:
         is_filtered = any((table, kind, state))
-        print_line("There are no such jobs" if is_filtered else "There are no jobs yet")
+        print_line("No jobs match" if is_filtered else "No jobs yet")
 
 
 @jobs_app.command("show")
@@ -64,7 +71,7 @@ def show_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False
 def watch_job(
     job_id: JobArgument, *, log: LogOption = False, target: Target, as_json: JsonOption = False
 ) -> None:
-    """Wait for a job with a progress bar."""
+    """Wait for a job and show its progress."""
     with target.open() as lake:
         job = lake.job(job_id)
         if log and not as_json:
@@ -76,30 +83,25 @@ def watch_job(
 @jobs_app.command("pause")
 @with_groups
 def pause_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
-    """Ask a job to stop for a while."""
+    """Pause a job."""
     with target.open() as lake:
-        _say(lake.job(job_id).pause(), "it stops at its next safe point and can be resumed", as_json=as_json)
+        print_state(
+            lake.job(job_id).pause(), "it stops at its next safe point and can be resumed", as_json=as_json
+        )
 
 
 @jobs_app.command("resume")
 @with_groups
 def resume_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
-    """Let a paused job go on."""
+    """Resume a paused job."""
     with target.open() as lake:
         job = lake.job(job_id).resume()
-        _say(job, f"watch it with 'tidemill jobs watch {job.id}'", as_json=as_json)
+        print_state(job, f"watch it with 'tidemill jobs watch {job.id}'", as_json=as_json)
 
 
 @jobs_app.command("cancel")
 @with_groups
 def cancel_job(job_id: JobArgument, *, target: Target, as_json: JsonOption = False) -> None:
-    """Ask a job to stop."""
+    """Cancel a job."""
     with target.open() as lake:
-        _say(lake.job(job_id).cancel(), "it stops at its next checkpoint", as_json=as_json)
-
-
-def _say(job: Job, what_follows: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(job.to_dict())
-    else:
-        print_line(f"Job {job.id} is {job.state}; {what_follows}")
+        print_state(lake.job(job_id).cancel(), "it stops at its next checkpoint", as_json=as_json)

@@ -10,19 +10,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import JsonOption, with_groups
-from tidemill.cli.output import console, print_json, print_line
+from tidemill.cli.output import console, print_json, print_result
 from tidemill.cli.target import Target
 
-manifests_app = typer.Typer(no_args_is_help=True, help="Keep packages and variables for functions.")
+manifests_app = typer.Typer(no_args_is_help=True, help="Manage packages and variables for functions.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the manifest.")]
 PipOption = Annotated[
     list[str] | None,
-    typer.Option("--pip", metavar="PACKAGE", help="A package in pip's notation; may be repeated."),
+    typer.Option("--pip", metavar="PACKAGE", help="Package in pip's notation. May be repeated."),
 ]
 EnvOption = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME=VALUE", help="An environment variable; may be repeated."),
+    typer.Option("--env", metavar="NAME=VALUE", help="Environment variable. May be repeated."),
 ]
 
 
@@ -36,11 +36,13 @@ def put_manifest(
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
-    """Store a manifest; one of that name is replaced."""
+    """Store a manifest, replacing any of that name."""
     variables = dict(map(variable, env or ()))
     with target.open() as lake:
         lake.put_manifest(name, pip=pip or (), env=variables)
-    _say({"name": name, "pip": pip or [], "env": sorted(variables)}, f"Stored {name}", as_json=as_json)
+    print_result(
+        {"name": name, "pip": pip or [], "env": sorted(variables)}, f"Stored {name}", as_json=as_json
+    )
 
 
 @manifests_app.command("list")
@@ -55,7 +57,7 @@ def list_manifests(*, target: Target, as_json: JsonOption = False) -> None:
     table = Table("Name", "Packages", "Variables", box=None, header_style="bold")
     for manifest in found:
         table.add_row(escape(manifest.name), escape(", ".join(manifest.pip)), escape(", ".join(manifest.env)))
-    console().print(table if found else "There are no manifests yet")
+    console().print(table if found else "No manifests yet")
 
 
 @manifests_app.command("drop")
@@ -64,7 +66,7 @@ def drop_manifest(name: NameArgument, *, target: Target, as_json: JsonOption = F
     """Remove a stored manifest."""
     with target.open() as lake:
         lake.drop_manifest(name)
-    _say({"name": name}, f"Dropped {name}", as_json=as_json)
+    print_result({"name": name}, f"Dropped {name}", as_json=as_json)
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -74,10 +76,3 @@ def variable(text: str) -> tuple[str, str]:
         # Without what was given: it may be a secret whose name was forgotten.
         raise typer.BadParameter("write --env NAME=VALUE")
     return name, value
-
-
-def _say(done: dict[str, object], sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(done)
-    else:
-        print_line(sentence)

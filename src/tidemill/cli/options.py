@@ -16,11 +16,15 @@ from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshReq
 from tidemill.jobs.model.options import Option, options_of
 from tidemill.sdk.options import OnError, fail, retry, skip
 
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="For instance library.docs.")]
-ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="A computed column.")]
-ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="For instance library.passages.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Start the job and return.")]
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Name of the table, such as library.docs.")
+]
+ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the computed column.")]
+ViewArgument = Annotated[
+    str, typer.Argument(metavar="VIEW", help="Name of the view, such as library.passages.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return once the job is submitted.")]
 BranchOption = Annotated[str | None, typer.Option("--branch", help="Branch of the table; main by default.")]
 # What was given of the options of a request, by the names that the SDK has for them; failing rows apart.
 BackfillOptions: TypeAlias = Annotated[dict[str, Any], BackfillRequest]
@@ -106,7 +110,7 @@ class OnErrorChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """What was said about failing rows."""
+    """How failing rows are handled."""
 
     on_error: Annotated[OnErrorChoice | None, declared_option(BackfillRequest, "on_error")] = None
     attempts: Annotated[int | None, declared_option(ErrorPolicy, "attempts")] = None
@@ -116,7 +120,7 @@ class ErrorOptions:
     max_skipped_fraction: Annotated[float | None, declared_option(ErrorPolicy, "max_skipped_fraction")] = None
 
     def policy(self) -> OnError | None:
-        """None if nothing was said."""
+        """None if no option was given."""
         if self.on_error is OnErrorChoice.SKIP:
             return skip(self.max_skipped, self.max_skipped_fraction, self._retry())
         if self.max_skipped is not None or self.max_skipped_fraction is not None:
@@ -124,8 +128,8 @@ class ErrorOptions:
         return self._retry() or (fail() if self.on_error is OnErrorChoice.FAIL else None)
 
     def _retry(self) -> OnError | None:
-        said = {"attempts": self.attempts, "backoff": self.backoff, "on": self.retry_on or None}
-        given = {name: value for name, value in said.items() if value is not None}
+        limits = {"attempts": self.attempts, "backoff": self.backoff, "on": self.retry_on or None}
+        given = {name: value for name, value in limits.items() if value is not None}
         if self.on_error is OnErrorChoice.FAIL and given:
             raise typer.BadParameter("--attempts, --backoff and --retry-on are for --on-error retry or skip")
         if not given and self.on_error is not OnErrorChoice.RETRY:

@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from tidemill.jobs.model.jobs import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed
-from tidemill.sdk.explain import counted, lasting
+from tidemill.sdk.explain import counted, duration_text
 from tidemill.sdk.job_results import Preview, Verification, shortened
 from tidemill.sdk.jobs import Job, JobEvent, note
 from tidemill.sdk.names import dotted
@@ -44,6 +44,13 @@ def print_json(value: Any) -> None:
 
 def print_line(text: str) -> None:
     console().print(text, markup=False, soft_wrap=True)
+
+
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        print_line(text)
 
 
 def local_time(at: datetime | None) -> str:
@@ -118,7 +125,7 @@ def print_lineage(lineage: Lineage) -> None:
     _grow(tree, ("used by", "which are used by"), lineage.downstream)
     console().print(tree)
     if not lineage.upstream and not lineage.downstream:
-        print_line("It is made from nothing, and nothing is made from it")
+        print_line("Nothing upstream, nothing downstream")
 
 
 def _grow(tree: Tree, labels: tuple[str, str], steps: Sequence[LineageStep]) -> None:
@@ -149,10 +156,12 @@ def report(job: Job, *, is_waiting: bool, as_json: bool) -> None:
     """Waits for a job that was started, or says how to."""
     if is_waiting:
         follow(job, as_json=as_json)
-    elif as_json:
-        print_json(job.to_dict())
     else:
-        print_line(f"Job {job.id} is {job.state}; watch it with 'tidemill jobs watch {job.id}'")
+        print_state(job, f"watch it with 'tidemill jobs watch {job.id}'", as_json=as_json)
+
+
+def print_state(job: Job, advice: str, *, as_json: bool) -> None:
+    print_result(job.to_dict(), f"Job {job.id} is {job.state}; {advice}", as_json=as_json)
 
 
 def print_ended(job: Job) -> None:
@@ -210,7 +219,7 @@ def advice(job: Job) -> str:
 def _details(job: Job) -> list[tuple[str, str]]:
     progress = job.progress
     speed = None if job.rows_per_second is None else f"{job.rows_per_second:,.4g} rows/s"
-    left = None if job.eta is None or job.state.is_final else f"{lasting(job.eta.total_seconds())} left"
+    left = None if job.eta is None or job.state.is_final else f"{duration_text(job.eta.total_seconds())} left"
     found = {
         "Job": job.id,
         "What": escape(job.description),

@@ -18,11 +18,10 @@ from tidemill.cli.options import (
     ViewArgument,
     with_groups,
 )
-from tidemill.cli.output import preview_json, print_json, print_line, print_preview, report
+from tidemill.cli.output import preview_json, print_json, print_preview, print_result, report
 from tidemill.cli.target import Target
-from tidemill.sdk.explain import Explanation, RefreshExplanation
 
-explain_app = typer.Typer(no_args_is_help=True, help="Say what a backfill or refresh would do, and why.")
+explain_app = typer.Typer(no_args_is_help=True, help="Show what a backfill or refresh would do, and why.")
 
 
 @with_groups
@@ -69,7 +68,7 @@ def preview(
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute a few rows of a column and show them; nothing is published."""
+    """Compute a few rows of a column and show them without publishing anything."""
     with target.open() as lake:
         found = lake.table(table).preview(column, **options)
     if as_json:
@@ -88,9 +87,10 @@ def explain_backfill(
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
-    """What filling a computed column would do now."""
+    """Show what a backfill would do now."""
     with target.open() as lake:
-        _show(lake.table(table).explain(column, **options), as_json=as_json)
+        explanation = lake.table(table).explain(column, **options)
+    print_result(asdict(explanation), str(explanation), as_json=as_json)
 
 
 @explain_app.command("refresh")
@@ -98,13 +98,7 @@ def explain_backfill(
 def explain_refresh(
     view: ViewArgument, *, options: RefreshOptions, target: Target, as_json: JsonOption = False
 ) -> None:
-    """What refreshing a view would do now."""
+    """Show what a refresh would do now."""
     with target.open() as lake:
-        _show(lake.view(view).explain(**options), as_json=as_json)
-
-
-def _show(explanation: Explanation | RefreshExplanation, *, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(explanation))
-    else:
-        print_line(str(explanation))
+        explanation = lake.view(view).explain(**options)
+    print_result(asdict(explanation), str(explanation), as_json=as_json)

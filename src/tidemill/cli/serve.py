@@ -17,15 +17,15 @@ StdinSetting = Annotated[bool, typer.Option("--exit-with-stdin", help="Stop when
 def serve(
     *,
     root: RootSetting = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen at.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to listen at; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 picks a free one.")] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", min=1, help="How many processes answer requests.")
+        int | None, typer.Option("--processes", min=1, help="Number of processes that serve requests.")
     ] = None,
-    no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no worker beside it.")] = False,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Do not start workers.")] = False,
     exit_with_stdin: StdinSetting = False,
 ) -> None:
-    """Run the server, and a worker for each cluster beside it."""
+    """Run the server and a worker for each cluster."""
     settings = _server_part("settings").load_settings(
         root=root,
         host=host,
@@ -41,11 +41,11 @@ def work(
     *,
     root: RootSetting = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="The cluster whose jobs it does.")
+        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster whose jobs it runs.")
     ] = None,
     exit_with_stdin: StdinSetting = False,
 ) -> None:
-    """Run a worker alone."""
+    """Run a worker without a server."""
     settings = _server_part("settings").load_settings(
         root=root, exit_with_stdin=exit_with_stdin or None, cluster=cluster
     )

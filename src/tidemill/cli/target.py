@@ -14,7 +14,7 @@ from tidemill.sdk.lake import Lake
 
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", envvar="TIDEMILL_URL", help="Address of the server; wins over --root."),
+    typer.Option("--url", envvar="TIDEMILL_URL", help="Address of the server; takes precedence over --root."),
 ]
 RootOption = Annotated[
     Path, typer.Option("--root", envvar="TIDEMILL_ROOT", help="Folder of a server on this machine.")
@@ -25,7 +25,7 @@ CredentialOption = Annotated[
         "--credential",
         envvar="TIDEMILL_CREDENTIAL",
         metavar="ID:SECRET",
-        help="Of a client, for a server that has clients; others can see what is in a command line.",
+        help="Credential of a client; other users can see command lines, so prefer the environment.",
     ),
 ]
 ROOT = Path(DEFAULT_ROOT)
@@ -33,7 +33,7 @@ ROOT = Path(DEFAULT_ROOT)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was said about the server."""
+    """The options that choose the server."""
 
     url: UrlOption = None
     root: RootOption = ROOT

@@ -10,24 +10,30 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewArgument, with_groups
-from tidemill.cli.output import print_json, print_line, print_verification, report
+from tidemill.cli.output import print_json, print_result, print_verification, report
 from tidemill.cli.target import Target
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.definitions import SqlDefinition
 from tidemill.sdk.view import View
 
-views_app = typer.Typer(no_args_is_help=True, help="Define materialized views and look at them.")
+views_app = typer.Typer(no_args_is_help=True, help="Create and inspect materialized views.")
 
-QueryOption = Annotated[str | None, typer.Option("--query", metavar="SQL", help="The SQL query it holds.")]
+QueryOption = Annotated[
+    str | None, typer.Option("--query", metavar="SQL", help="SQL query that defines the view.")
+]
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", exists=True, dir_okay=False, metavar="FILE", help="A file with the SQL query."),
+    typer.Option("--file", exists=True, dir_okay=False, metavar="FILE", help="File with the SQL query."),
 ]
-WithDataOption = Annotated[bool, typer.Option("--with-data", help="Fill it now.")]
-AutoOption = Annotated[bool, typer.Option("--auto-refresh", help="Refresh it when its sources change.")]
-PolicyOption = Annotated[RefreshPolicy, typer.Option("--policy", help="Compute what changed, or everything.")]
+WithDataOption = Annotated[bool, typer.Option("--with-data", help="Fill the view right away.")]
+AutoOption = Annotated[
+    bool, typer.Option("--auto-refresh", help="Refresh it automatically when its sources change.")
+]
+PolicyOption = Annotated[
+    RefreshPolicy, typer.Option("--policy", help="Whether refreshes recompute what changed or everything.")
+]
 NamespaceArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAMESPACE]", help="Those in this namespace; the root by default.")
+    str | None, typer.Argument(metavar="[NAMESPACE]", help="Namespace to list; the root by default.")
 ]
 
 
@@ -45,13 +51,13 @@ def create_view(
     target: Target,
     as_json: JsonOption = False,
 ) -> None:
-    """Define a view by an SQL query."""
+    """Create a view from an SQL query."""
     definition = SqlDefinition(_statement(query, file))
     with target.open() as lake:
         made = lake.create_materialized_view(
             view, definition, with_no_data=not with_data, auto_refresh=auto_refresh, policy=policy.value
         )
-        _say_created(made, is_waiting=not no_wait, as_json=as_json)
+        _report_created(made, is_waiting=not no_wait, as_json=as_json)
 
 
 @views_app.command("list")
@@ -60,22 +66,16 @@ def list_views(namespace: NamespaceArgument = None, *, target: Target, as_json: 
     """List the views of a namespace, one per line."""
     with target.open() as lake:
         names = [f"{namespace}.{name}" if namespace else name for name in lake.list_views(namespace)]
-    if as_json:
-        print_json(names)
-    else:
-        print_line("\n".join(names) or "There are no views here")
+    print_result(names, "\n".join(names) or "No views here", as_json=as_json)
 
 
 @views_app.command("status")
 @with_groups
 def show_status(view: ViewArgument, *, target: Target, as_json: JsonOption = False) -> None:
-    """Show whether a view is up to date, and what its sources have since."""
+    """Show whether a view is up to date, and what has changed in its sources."""
     with target.open() as lake:
         status = lake.view(view).status()
-    if as_json:
-        print_json(asdict(status))
-    else:
-        print_line(str(status))
+    print_result(asdict(status), str(status), as_json=as_json)
 
 
 @views_app.command("drop")
@@ -84,10 +84,7 @@ def drop_view(view: ViewArgument, *, target: Target, as_json: JsonOption = False
     """Remove a view and its data."""
     with target.open() as lake:
         lake.drop_view(view)
-    if as_json:
-        print_json({"view": view})
-    else:
-        print_line(f"Dropped {view}")
+    print_result({"view": view}, f"Dropped {view}", as_json=as_json)
 
 
 @with_groups
@@ -114,17 +111,16 @@ def verify(
 
 def _statement(query: str | None, file: Path | None) -> str:
     if (query is None) is (file is None):
-        raise typer.BadParameter("give the SQL query with --query or with --file")
+        raise typer.BadParameter("give the SQL query with either --query or --file")
     statement = query if query is not None else file.read_text() if file is not None else ""
     if not statement.strip():
         raise typer.BadParameter("the SQL query is empty")
     return statement
 
 
-def _say_created(view: View, *, is_waiting: bool, as_json: bool) -> None:
+def _report_created(view: View, *, is_waiting: bool, as_json: bool) -> None:
     if view.first_refresh is not None:
         report(view.first_refresh, is_waiting=is_waiting, as_json=as_json)
-    elif as_json:
-        print_json({"view": view.name})
     else:
-        print_line(f"Created {view.name}; fill it with 'tidemill refresh {view.name}'")
+        text = f"Created {view.name}; fill it with 'tidemill refresh {view.name}'"
+        print_result({"view": view.name}, text, as_json=as_json)

@@ -22,7 +22,7 @@ SELECTIONS: Final = ("stale", "missing", "failed")
 
 
 class TableHandle:
-    """The name of a table at a server; nothing is asked until something has to be known."""
+    """The name of a table at a server; sends no request until something has to be known."""
 
     def __init__(self, client: ServerClient, levels: tuple[str, ...]) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """The name with the namespaces that hold it."""
+        """The full name, with its namespaces."""
         return dotted(self.levels)
 
     def _post(self, kind: str, action: str, body: Mapping[str, Any]) -> Any:
@@ -47,7 +47,7 @@ class TableHandle:
 
 
 class ColumnInspection(TableHandle):
-    """What a table can tell about columns that functions fill."""
+    """The state of the computed columns of a table."""
 
     def column_status(self, column: str, *, branch: str | None = None) -> ColumnStatus:
         """How many rows are fresh, stale, missing or failed, and which versions of the function they are of.
@@ -115,12 +115,12 @@ class ColumnInspection(TableHandle):
         ['ZeroDivisionError']
         """
         path, params = self._management_path("errors")
-        asked = {**params, "column": column, "job_id": job_id_of(job), "branch": branch}
-        return self._errors(path, asked, column or "")
+        query = {**params, "column": column, "job_id": job_id_of(job), "branch": branch}
+        return self._errors(path, query, column or "")
 
-    def _errors(self, path: str, asked: Params, column: str) -> list[RowErrorInfo]:
+    def _errors(self, path: str, query: Params, column: str) -> list[RowErrorInfo]:
         found: list[RowErrorInfo] = []
-        for page in pages(self._client, path, asked):
+        for page in pages(self._client, path, query):
             found.extend(row_error(column, body) for body in page.get("errors", []))
             if page.get("truncated"):
                 # Only the errors of one column or job come in pages.
@@ -150,7 +150,7 @@ class ComputedColumns(TableHandle):
             name: The new column.
             function: Declared with `@tidemill.udf`: a function, a class or an instance of one.
             inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
-            auto_backfill: Start a backfill by itself whenever rows are new or out of date.
+            auto_backfill: Start a backfill automatically when rows are new or out of date.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -180,7 +180,7 @@ class ComputedColumns(TableHandle):
                 fields of the result, or a new name for each field in their order.
             function: Declared with `@tidemill.udf`; returns a NamedTuple, a dataclass or a struct.
             inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
-            auto_backfill: Start a backfill by itself whenever rows are new or out of date.
+            auto_backfill: Start a backfill automatically when rows are new or out of date.
 
         >>> from typing import NamedTuple
         >>> import tidemill
@@ -201,9 +201,9 @@ class ComputedColumns(TableHandle):
         self._post("table", "add_columns", {"new_columns": [entry]})
 
     def alter_column(self, name: str, function: Any, *, inputs: Sequence[str] | None = None) -> None:
-        """Has another function, or another version of it, fill a column from now on.
+        """Changes the function that fills a column from now on.
 
-        The values stay until the next backfill, which computes every row again; the type has to be the same.
+        The values stay until the next backfill, which recomputes every row; the type must stay the same.
 
         Args:
             name: A column of the table; from now on it is a computed one.
@@ -347,7 +347,7 @@ class ComputedColumns(TableHandle):
         batch_checkpoint_flush_interval_seconds: float | None = None,
         commit_granularity: int | None = None,
     ) -> Explanation:
-        """Says what `backfill` with the same arguments would do now.
+        """Shows what `backfill` with the same arguments would do now.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -373,7 +373,7 @@ class ComputedColumns(TableHandle):
         manifest: Manifest | str | None = None,
         timeout: float | None = None,
     ) -> Preview:
-        """Computes a few rows where the backfill would, waits for them and shows them; publishes nothing.
+        """Computes a few rows that a backfill would, and returns them without publishing anything.
 
         Args:
             column: A computed column.

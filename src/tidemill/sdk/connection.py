@@ -33,7 +33,7 @@ class EmbeddedServer:
         self.url = url
 
     def stop(self) -> None:
-        """Closes its standard input, which tells it to end; insists if it does not."""
+        """Closes its standard input, which tells it to stop; terminates it if it does not."""
         _end(self._process)
 
 
@@ -136,15 +136,15 @@ def connect(target: str | Path | None = None, *, credential: str | None = None) 
             `./tidemill-data`. The server that runs under that folder is used; if there is none, one is
             started with a worker and ends when the lake is closed or this process ends.
         credential: `"<client id>:<secret>"` of one of the server's clients, sent with every request. A server
-            without clients does not look at it.
+            without clients ignores it.
 
     Raises:
-        ValueError: The credential has not that form.
-        ServerUnreachable: Nothing answers at the address.
-        ServerNotStarted: The embedded server did not come up; the message has the end of its log.
+        ValueError: The credential does not have that form.
+        ServerUnreachable: Nothing responds at the address.
+        ServerNotStarted: The embedded server did not start; the message has the end of its log.
 
-    Whether the server knows the credential shows with the first request: `Unauthenticated` if it does not,
-    `Forbidden` if the client's grants do not allow what was asked.
+    The credential is checked with the first request: `Unauthenticated` if the server does not know it,
+    `Forbidden` if the client's grants do not allow the request.
 
     >>> import tidemill
     >>> with tidemill.connect(lake.url) as same:

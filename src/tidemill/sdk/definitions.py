@@ -169,18 +169,18 @@ class QueryDefinition:
         return replace(self, filter=f"({self.filter}) AND ({condition})" if self.filter else condition)
 
     def limit(self, rows: int) -> QueryDefinition:
-        """Keeps at most so many rows, in the order the table stores them."""
+        """Keeps at most this many rows, in the order the table stores them."""
         return replace(self, row_limit=_count("limit", rows))
 
     def offset(self, rows: int) -> QueryDefinition:
-        """Leaves out so many rows first, in the order the table stores them."""
+        """Skips this many rows first, in the order the table stores them."""
         return replace(self, row_offset=_count("offset", rows))
 
     def chunk(self, function: Any, *, inputs: list[str] | None = None) -> ChunkerDefinition:
         """Makes rows from each of these rows with a function declared by `@tidemill.chunker`."""
         signature = signature_of(function)
         if signature.kind is FunctionKind.TABLE:
-            raise TypeError(f"{signature.name} reads rows by itself; write {signature.name}.over(table)")
+            raise TypeError(f"{signature.name} reads rows itself; write {signature.name}.over(table)")
         if signature.kind is not FunctionKind.CHUNKER:
             raise TypeError(
                 f"{signature.name} makes one value per row; a view needs one with @tidemill.chunker"

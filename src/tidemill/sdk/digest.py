@@ -29,7 +29,7 @@ BEHAVIOUR_FLAGS: Final = (
 # Globals that say where code was written.
 PLACE_NAMES: Final = frozenset({"__builtins__", "__file__", "__name__", "__qualname__", "__spec__"})
 GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-# Attributes of classes that say where they were written, or that every instance makes anew.
+# Attributes of classes that say where they were written, or that every process creates again.
 CLASS_NOISE: Final = frozenset(
     {
         "__abstractmethods__",

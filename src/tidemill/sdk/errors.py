@@ -8,9 +8,9 @@ ClientError
 │   ├── RequestTooLarge · NotSupported · TooManyRequests
 │   └── ServerFault · ServerUnavailable
 ├── ServerUnreachable             no answer at all
-├── ServerNotStarted              the embedded server did not come up
+├── ServerNotStarted              the embedded server did not start
 ├── JobFailed · JobCancelled      how a job ended
-└── WaitTimedOut                  the job goes on, the waiting does not
+└── WaitTimedOut                  the job continues
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.jobs.model.jobs import Failure, JobState
 
 
 class EndedJob(Protocol):
-    """What an error tells about a job."""
+    """What an error says about a job."""
 
     @property
     def id(self) -> str: ...
@@ -33,7 +33,7 @@ class EndedJob(Protocol):
 
 
 class ClientError(Exception):
-    """Everything the SDK raises by itself, apart from TypeError and ValueError for wrong arguments."""
+    """Everything the SDK raises, apart from TypeError and ValueError for wrong arguments."""
 
 
 class TidemillRequestError(ClientError):
@@ -82,7 +82,7 @@ class ServerUnavailable(TidemillRequestError): ...
 
 
 class ServerUnreachable(ClientError):
-    """Nothing answers at the address."""
+    """Nothing responds at the address."""
 
 
 class ServerNotStarted(ClientError):
@@ -105,7 +105,7 @@ class JobFailed(ClientError):
 
 
 class JobCancelled(ClientError):
-    """A job was cancelled while somebody waited for it."""
+    """A job was cancelled while it was waited for."""
 
     def __init__(self, job: EndedJob) -> None:
         super().__init__(f"Job {job.id} was cancelled")
@@ -113,11 +113,11 @@ class JobCancelled(ClientError):
 
 
 class WaitTimedOut(ClientError, TimeoutError):
-    """The job had not ended in time; it goes on."""
+    """The job had not ended in time; it continues."""
 
     def __init__(self, job: EndedJob, timeout: float) -> None:
         super().__init__(
-            f"Job {job.id} is {job.state} after {timeout:g} s; it goes on, wait again or cancel it"
+            f"Job {job.id} is {job.state} after {timeout:g} s; it continues, so wait again or cancel it"
         )
         self.job = job
 
@@ -142,7 +142,7 @@ BY_STATUS: Final[Mapping[int, type[TidemillRequestError]]] = {
 
 
 def request_error(status: int, body: Any, fallback: str) -> TidemillRequestError:
-    """The error that an answer stands for, in either of the server's two forms."""
+    """The error for a response, in either of the server's two formats."""
     code, message = _read(body)
     if code in LANCE_ALREADY_EXISTS or (isinstance(code, str) and code.endswith("_already_exists")):
         kind: type[TidemillRequestError] = AlreadyExists

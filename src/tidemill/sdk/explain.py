@@ -46,7 +46,7 @@ class Explanation:
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
         tasks = f" and {counted(self.tasks, 'task')}" if self.tasks else ""
-        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
+        duration = _expected(self.expected_seconds)
         return (
             f"{head}computes {counted(self.rows, 'row')} in {counted(self.fragments, 'fragment')}{tasks}, "
             f"reuses {self.rows_reused:,}, publishes {counted(self.commits, 'commit')}{duration} "
@@ -56,7 +56,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """What happened to a source since the view was last refreshed; None where nobody can tell."""
+    """What happened to a source since the view was last refreshed; None where it is unknown."""
 
     source: str
     from_version: int | None
@@ -75,7 +75,7 @@ class SourceChange:
 class RefreshExplanation:
     """What a refresh would do: incrementally or in full, with which rows of its sources, and why.
 
-    `keys` are groups, join keys or partitions to make anew, if the view is refreshed by these.
+    `keys` is the number of groups, join keys or partitions to recompute, if the view is refreshed by key.
     `expected_seconds` is known once it has been timed; `conflicts` are what is in its way.
     """
 
@@ -112,7 +112,7 @@ class RefreshExplanation:
         if self.is_noop:
             return f"{head}nothing to do, {counted(self.rows_reused, 'row')} up to date ({self.reason})"
         keys = "" if self.keys is None else f" for {counted(self.keys, 'key')}"
-        duration = "" if self.expected_seconds is None else f" in about {lasting(self.expected_seconds)}"
+        duration = _expected(self.expected_seconds)
         return (
             f"{head}{self.mode}, computes {counted(self.rows, 'source row')}{keys} "
             f"(replaces {self.rows_replaced:,}), removes {self.rows_removed:,}, "
@@ -135,7 +135,7 @@ def refresh_explanation(view: str, body: Mapping[str, Any]) -> RefreshExplanatio
 
 
 def object_name(given: str | Sequence[str]) -> str:
-    """The name of a table or view that an answer has as levels or in one piece."""
+    """The name of a table or view, which a response has as levels or as one string."""
     return given if isinstance(given, str) else dotted(given)
 
 
@@ -143,9 +143,9 @@ def changes(inserted: int | None, updated: int | None, deleted: int | None) -> s
     """`40 inserted, 5 updated`, as far as it is known."""
     found = {"inserted": inserted, "updated": updated, "deleted": deleted}
     if any(count is None for count in found.values()):
-        return "it is not known which rows changed"
-    said = [f"{count:,} {what}" for what, count in found.items() if count]
-    return ", ".join(said) or "no row changed"
+        return "changed rows unknown"
+    known = [f"{count:,} {what}" for what, count in found.items() if count]
+    return ", ".join(known) or "no row changed"
 
 
 def counted(number: int, noun: str) -> str:
@@ -153,7 +153,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def lasting(seconds: float) -> str:
+def _expected(seconds: float | None) -> str:
+    return "" if seconds is None else f" in about {duration_text(seconds)}"
+
+
+def duration_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1g} s" if seconds < 1 else f"{seconds:.0f} s"

@@ -132,15 +132,15 @@ def udf(
     large value is fetched.
 
     A class with `__call__` is stateful: one instance per worker process. If it has a method `setup()`, that
-    is called once there before the first row, so large things need not travel.
+    is called once there before the first row, so large objects need not be sent.
 
     Args:
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The Arrow type of the result; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
-        timeout: How long one call may take, in seconds; a row or batch that takes longer has failed. Another
-            limit leaves the values up to date.
-        packages: What it needs beyond what the workers have, in pip's notation; with other packages it is
+        timeout: How long one call may take, in seconds; a row or batch that takes longer has failed. Changing
+            the limit does not make values stale.
+        packages: Packages it needs besides those of the workers, in pip's notation; with other packages it is
             another version of the function.
 
     Raises:
@@ -171,8 +171,8 @@ def udf(
     >>> is_png.function.timeout_seconds, is_png.function.blob_parameters
     (2.5, ('image',))
     """
-    said = declared(inputs, output, name, sys._getframe(1))
-    return decorate(target, limited(said, timeout, packages), read_udf)
+    declaration = declared(inputs, output, name, sys._getframe(1))
+    return decorate(target, limited(declaration, timeout, packages), read_udf)
 
 
 @overload
@@ -207,8 +207,8 @@ def chunker(
         inputs: The columns to read, in the order of the parameters; by default the parameters' names.
         output: The schema of the yielded rows; read from the return hint when not given.
         name: The name in the catalog; by default the function's own.
-        timeout: How long the rows of one row may take, in seconds, as with `udf`.
-        packages: What it needs beyond what the workers have, in pip's notation.
+        timeout: How long one source row may take, in seconds, as with `udf`.
+        packages: Packages it needs besides those of the workers, in pip's notation.
 
     Raises:
         TypeError: A hint is missing or cannot be read as Arrow types; the message says which one.
@@ -228,8 +228,8 @@ def chunker(
     >>> sentences.output.names
     ['number', 'sentence']
     """
-    said = declared(inputs, output, name, sys._getframe(1))
-    return decorate(target, limited(said, timeout, packages), read_chunker)
+    declaration = declared(inputs, output, name, sys._getframe(1))
+    return decorate(target, limited(declaration, timeout, packages), read_chunker)
 
 
 def signature_of(target: Any) -> Signature:
@@ -268,8 +268,10 @@ def declared(
     return Declaration(name or "", columns, output, {**caller.f_globals, **caller.f_locals})
 
 
-def limited(said: Declaration, timeout: float | timedelta | None, packages: Sequence[str]) -> Declaration:
-    return replace(said, timeout_seconds=_seconds(timeout), packages=_packages(packages))
+def limited(
+    declaration: Declaration, timeout: float | timedelta | None, packages: Sequence[str]
+) -> Declaration:
+    return replace(declaration, timeout_seconds=_seconds(timeout), packages=_packages(packages))
 
 
 def _seconds(timeout: float | timedelta | None) -> float | None:
@@ -291,18 +293,22 @@ def _packages(packages: Sequence[str]) -> tuple[str, ...]:
 
 def decorate(
     target: Any,
-    said: Declaration,
+    declaration: Declaration,
     read: Callable[..., Signature],
     wrap: Callable[[Any, Signature], Any] = UDF,
 ) -> Any:
     """The target as a function of the catalog, or a decorator if there is none yet."""
     if target is None:
-        return lambda later: decorate(later, said, read, wrap)
+        return lambda later: decorate(later, declaration, read, wrap)
     if not callable(target):
         raise TypeError(
             f"a function or class is needed, not {target!r}; name the options, for instance output=..."
         )
-    named = replace(said, name=said.name or getattr(target, "__name__", ""), scope=_scope(target, said))
+    named = replace(
+        declaration,
+        name=declaration.name or getattr(target, "__name__", ""),
+        scope=_scope(target, declaration),
+    )
     if not named.name:
         raise TypeError(f"{target!r} has no name; give one with name=")
     if isinstance(target, type):
@@ -310,21 +316,23 @@ def decorate(
     return wrap(target, read(target, named))
 
 
-def _decorate_class(cls: type, said: Declaration, read: Callable[..., Signature]) -> type:
+def _decorate_class(cls: type, declaration: Declaration, read: Callable[..., Signature]) -> type:
     call = inspect.getattr_static(cls, "__call__", None)
     if not inspect.isfunction(call):
         raise TypeError(
-            f"{said.name} needs a method __call__(self, ...) that is called with the values of a row"
+            f"{declaration.name} needs a method __call__(self, ...) that is called with the values of a row"
         )
     if CLASS_ATTRIBUTE in vars(cls):
-        raise TypeError(f"{said.name} has an attribute '{CLASS_ATTRIBUTE}'; the decorator needs that name")
-    setattr(cls, CLASS_ATTRIBUTE, ClassFunction(read(call, said, is_method=True)))
+        raise TypeError(
+            f"{declaration.name} has an attribute '{CLASS_ATTRIBUTE}'; the decorator needs that name"
+        )
+    setattr(cls, CLASS_ATTRIBUTE, ClassFunction(read(call, declaration, is_method=True)))
     return cls
 
 
-def _scope(target: Any, said: Declaration) -> Mapping[str, Any]:
+def _scope(target: Any, declaration: Declaration) -> Mapping[str, Any]:
     """Where names in hints are looked up: around the decorator, then where the function itself sees them."""
-    seen = dict(said.scope or {})
+    seen = dict(declaration.scope or {})
     if inspect.isfunction(target):
         closure = inspect.getclosurevars(target).nonlocals
         seen.update(closure)

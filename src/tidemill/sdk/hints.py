@@ -91,7 +91,7 @@ def is_dataclass_type(hint: Any) -> bool:
 
 
 def has_dataclass(hint: Any) -> bool:
-    """Whether values with that hint hold dataclass instances, which Arrow cannot convert by itself."""
+    """Whether values with that hint hold dataclass instances, which Arrow cannot convert."""
     if is_dataclass_type(hint):
         return True
     return any(has_dataclass(argument) for argument in get_args(hint))

@@ -108,7 +108,7 @@ class ServerClient:
         return response
 
     def _unreachable(self, error: httpx.TransportError) -> ServerUnreachable:
-        return ServerUnreachable(f"No answer from {self.url}: {error}; is the server running?")
+        return ServerUnreachable(f"No response from {self.url}: {error}; is the server running?")
 
 
 def pages(

@@ -113,7 +113,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How the rows of a view compare with its definition, computed anew at the versions it was made of."""
+    """How the rows of a view compare with its definition, recomputed at the same source versions."""
 
     view: str
     is_same: bool

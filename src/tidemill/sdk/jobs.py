@@ -23,7 +23,7 @@ from tidemill.sdk.job_results import Verification, read_verification
 # The server answers a waiting request after this long at the latest.
 LONGEST_POLL_SECONDS: Final = 30
 SHOWN_POLL_SECONDS: Final = 1
-# Before listening again when the stream of a job that goes on was cut off.
+# Delay before reconnecting to the stream of a job that is still running.
 RECONNECT_SECONDS: Final = 1.0
 
 
@@ -165,12 +165,12 @@ class Job:
 
     @property
     def state(self) -> JobState:
-        """The state as of the last answer; `reload` asks again."""
+        """The state as of the last response; `reload` updates it."""
         return JobState(self._body["state"])
 
     @property
     def progress(self) -> Progress:
-        """Rows done so far, as of the last answer."""
+        """Rows done so far, as of the last response."""
         known = {field.name for field in fields(Progress)}
         return Progress(
             **{key: value for key, value in (self._body.get("progress") or {}).items() if key in known}
@@ -178,19 +178,19 @@ class Job:
 
     @property
     def rows_per_second(self) -> float | None:
-        """How fast rows are computed; None as long as nobody can tell."""
+        """How fast rows are computed; None as long as it is unknown."""
         found = self._body.get("rows_per_second")
         return None if found is None else float(found)
 
     @property
     def eta(self) -> timedelta | None:
-        """How long it will still take at this speed; None as long as nobody can tell."""
+        """Remaining time at this speed; None as long as it is unknown."""
         found = self._body.get("eta_seconds")
         return None if found is None else timedelta(seconds=found)
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What a finished job says about its outcome."""
+        """The outcome of a finished job, as JSON."""
         found = self._body.get("result")
         return dict(found) if found is not None else None
 
@@ -221,19 +221,19 @@ class Job:
         return _time(self._body.get("finished_at"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything the server said about the job last."""
+        """The job as the server last described it, as JSON."""
         return dict(self._body)
 
     def reload(self, *, wait_seconds: int = 0) -> Job:
-        """Asks the server again; with `wait_seconds` it may wait that long for the job to end."""
+        """Updates it from the server, which may wait up to `wait_seconds` for the job to end."""
         self._body = self._client.get(f"/api/v1/jobs/{self.id}", {"wait_seconds": wait_seconds or None})
         return self
 
     def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> Job:
-        """Waits until the job has ended; one that is paused is waited for until somebody resumes it.
+        """Waits until the job has ended, however long it is paused.
 
         Args:
-            timeout: Give up waiting after so many seconds; the job goes on.
+            timeout: Stop waiting after this many seconds; the job continues.
             progress: Show a progress bar; by default only on a terminal.
 
         Raises:
@@ -255,12 +255,12 @@ class Job:
         return self._ended()
 
     def cancel(self) -> Job:
-        """Asks the job to stop; it does so at its next checkpoint. What it has published stays."""
+        """Asks the job to stop at its next checkpoint. What it has published stays."""
         self._client.post(f"/api/v1/jobs/{self.id}/cancel")
         return self.reload()
 
     def pause(self) -> Job:
-        """Asks the job to stop for a while; it does so at its next safe point and keeps its checkpoints.
+        """Asks the job to pause at its next safe point; it keeps its checkpoints.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -275,12 +275,12 @@ class Job:
         return self
 
     def resume(self) -> Job:
-        """Lets a paused job go on from its checkpoints."""
+        """Resumes a paused job from its checkpoints."""
         self._body = self._client.post(f"/api/v1/jobs/{self.id}/resume")
         return self
 
     def watch(self, on_event: Callable[[JobEvent], None] | None = None) -> Iterator[Job]:
-        """The job each time something about it changes, last as it ended; raises nothing if it ended badly.
+        """Yields the job whenever it changes, until it has ended; does not raise if it failed.
 
         Args:
             on_event: Called with each entry of the job's log as it is written.

@@ -44,7 +44,7 @@ class LakeViews:
     def sql(self, statement: str) -> SqlDefinition:
         """An SQL query over tables and views of the lake, as the definition of a view.
 
-        Names are written with their namespaces; Spark evaluates it. A view with filters, joins and groups is
+        Write names with their namespaces; Spark evaluates the query. A view with filters, joins and groups is
         refreshed by what changed; `View.explain` says where that is not possible.
 
         >>> counts = lake.sql("SELECT length(text) AS size, count(*) AS texts FROM examples.docs GROUP BY 1")
@@ -78,9 +78,9 @@ class LakeViews:
                 `.chunk(...)`; or those that a function of many rows makes, with `function.over(table)`.
             with_no_data: Leave it empty until `View.refresh`; otherwise the first refresh starts now and is
                 `view.first_refresh`.
-            auto_refresh: Refresh it by itself whenever its sources have changed.
-            policy: How it is refreshed: incrementally where that is possible and cheaper (`auto`), or not at
-                all (`incremental`), or always as a whole (`full`).
+            auto_refresh: Refresh it automatically when its sources have changed.
+            policy: How it is refreshed: incrementally where that is possible and cheaper (`auto`), only
+                incrementally (`incremental`: fails where it would have to be full), or in full (`full`).
             on_error: What to do about failing rows of a chunker or table function, as in `Table.backfill`.
             manifest: Packages and variables for a chunker or table function, as in `Table.backfill`.
 
@@ -110,11 +110,11 @@ class LakeViews:
         return View(self._client, levels, first_refresh=get_job(self._client, job_id) if job_id else None)
 
     def view(self, name: Name) -> View:
-        """A view by name, without asking whether it exists."""
+        """A view by name; does not check whether it exists."""
         return View(self._client, levels_of(name))
 
     def open_view(self, name: Name) -> View:
-        """A view that exists."""
+        """A view by name; raises NotFound if it does not exist."""
         view = self.view(name)
         view.describe()
         return view
@@ -131,7 +131,7 @@ class LakeViews:
         return [name for page in pages(self._client, path, params) for name in page.get("views", [])]
 
     def drop_view(self, name: Name) -> None:
-        """Removes a view and its data; refuses a table that is none."""
+        """Removes a view and its data; refuses a table that is not a view."""
         path, params = self._client.object_path("materialized_view", levels_of(name), "drop")
         self._client.post(path, params=params)
 
@@ -150,7 +150,7 @@ def _defined(definition: ViewDefinition | str) -> ViewDefinition:
 def _with_function_options(
     body: Mapping[str, Any], on_error: OnError | PolicyName | None, manifest: Manifest | str | None
 ) -> dict[str, Any]:
-    """The options are kept with the view's chunker or table function; a query has no place for them."""
+    """The options are stored with the view's chunker or table function; a query has no place for them."""
     given = {"on_error": on_error, "manifest": manifest}
     spec = body["udtf_spec"]
     if spec is None:
@@ -206,19 +206,19 @@ class Lake(LakeViews):
         return self._client.url
 
     def close(self) -> None:
-        """Ends the connection, and the server if this connection started it."""
+        """Closes the connection, and stops the server if this connection started it."""
         self._client.close()
         if self._stop_server is not None:
             self._stop_server()
 
     def health(self) -> dict[str, Any]:
-        """What the server says about itself, its worker and its storage."""
+        """The health of the server, its worker and its storage."""
         return dict(self._client.get("/api/v1/health"))
 
     def create_namespace(
         self, name: Name, *, exist_ok: bool = False, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Makes a namespace; those above it have to exist."""
+        """Creates a namespace; its parents must exist."""
         mode = MODES["exist_ok" if exist_ok else "create"]
         self._namespace(levels_of(name), "create", {"mode": mode, "properties": dict(properties or {})})
 
@@ -234,7 +234,7 @@ class Lake(LakeViews):
         self._namespace(levels_of(name), "drop", {"mode": "Fail", "behavior": behavior})
 
     def create_table(self, name: Name, data: Any, *, mode: Mode = "create") -> Table:
-        """Makes a table from rows.
+        """Creates a table from rows.
 
         Args:
             name: `"space.table"` or a list of levels; the namespace has to exist.
@@ -256,7 +256,7 @@ class Lake(LakeViews):
         return Table(self._client, levels)
 
     def table(self, name: Name) -> Table:
-        """A table by name, without asking whether it exists."""
+        """A table by name; does not check whether it exists."""
         return Table(self._client, levels_of(name))
 
     def open_table(self, name: Name) -> Table:
@@ -292,7 +292,7 @@ class Lake(LakeViews):
         """The latest jobs, newest first.
 
         Args:
-            limit: At most so many.
+            limit: Maximum number of jobs.
             table: Only those of this table or view.
             kind: Only `backfill`, `preview`, `refresh`, `verify` or `index`.
             state: Only `QUEUED`, `RUNNING`, `PAUSED`, `DONE`, `FAILED` or `CANCELLED`.
@@ -300,9 +300,9 @@ class Lake(LakeViews):
         >>> lake.jobs(table="examples.docs", state="RUNNING")
         []
         """
-        asked = {**_one_table(table), "kind": kind, "state": state}
+        query = {**_one_table(table), "kind": kind, "state": state}
         found: list[Job] = []
-        for page in pages(self._client, "/api/v1/jobs", asked, limit=min(limit, MAX_PAGE)):
+        for page in pages(self._client, "/api/v1/jobs", query, limit=min(limit, MAX_PAGE)):
             found.extend(Job(self._client, body) for body in page.get("jobs", []))
             if len(found) >= limit:
                 break
@@ -318,7 +318,7 @@ class Lake(LakeViews):
         """Stores packages and variables under a name that `Table.backfill(manifest=...)` takes.
 
         Args:
-            name: One that exists is replaced.
+            name: An existing manifest of that name is replaced.
             pip: Packages in pip's notation.
             env: Environment variables and their values.
 
@@ -343,7 +343,7 @@ class Lake(LakeViews):
         return [_function_info(function) for function in body.get("functions", [])]
 
     def register(self, function: Any) -> str:
-        """Puts a decorated function into the catalog and returns its digest; `add_column` does so by itself.
+        """Registers a decorated function and returns its digest; `add_column` does so automatically.
 
         >>> import tidemill
         >>> @tidemill.udf

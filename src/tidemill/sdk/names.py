@@ -34,7 +34,7 @@ def dotted(levels: Sequence[str]) -> str:
 
 
 def joined_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The levels as one text, and the query that says how to take it apart."""
+    """The levels as one string, and the query parameters with its delimiter."""
     for delimiter in DELIMITERS:
         if not any(delimiter in level for level in levels):
             query = {} if delimiter == DEFAULT_DELIMITER else {"delimiter": delimiter}
@@ -43,7 +43,7 @@ def joined_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 
 def url_id(levels: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The id in a path, and the query that says how to take it apart."""
+    """The id in a path, and the query parameters with its delimiter."""
     joined, query = joined_id(levels)
     # The usual delimiter stands in no level here, so it may stay as it is.
     return quote(joined, safe="" if query else DEFAULT_DELIMITER), query

@@ -24,7 +24,7 @@ class OnError:
     """A policy for failing rows; made by `tidemill.fail`, `tidemill.retry` and `tidemill.skip`.
 
     Raises:
-        ValueError: A limit that no job could keep.
+        ValueError: A limit is out of range.
     """
 
     policy: ErrorPolicy
@@ -46,7 +46,7 @@ class OnError:
 
 
 def fail() -> OnError:
-    """The first row on which the function raises ends the job.
+    """Fails the job on the first row on which the function raises.
 
     >>> import tidemill
     >>> tidemill.fail().request()["action"]
@@ -56,10 +56,10 @@ def fail() -> OnError:
 
 
 def retry(attempts: int = 3, backoff: float = 1.0, on: Sequence[type[BaseException] | str] = ()) -> OnError:
-    """A failing row is tried again; when every attempt failed, the job does.
+    """Retries a failing row; the job fails when every attempt has failed.
 
     Args:
-        attempts: How often a row is tried in all.
+        attempts: The maximum number of attempts per row, including the first.
         backoff: Seconds before the second attempt; doubled before each one after that.
         on: The exceptions worth another attempt, as classes or by name; none means any.
 
@@ -74,12 +74,12 @@ def retry(attempts: int = 3, backoff: float = 1.0, on: Sequence[type[BaseExcepti
 
 
 def skip(limit: int | None = None, fraction: float | None = None, retry: OnError | None = None) -> OnError:
-    """A failing row is left null and noted in `Table.errors`; the job goes on.
+    """A failing row stays null and is listed in `Table.errors`; the job continues.
 
     Args:
         limit: The job fails when more rows than this were skipped.
-        fraction: The same, as a part of the rows that the job computes, between 0 and 1.
-        retry: Made by `tidemill.retry`: how a row is tried again before it is skipped.
+        fraction: The same, as a fraction of the rows that the job computes, between 0 and 1.
+        retry: How a row is retried before it is skipped; made by `tidemill.retry`.
 
     >>> import tidemill
     >>> policy = tidemill.skip(limit=100, retry=tidemill.retry(attempts=2)).request()
@@ -202,7 +202,7 @@ RENDERED: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def request_body(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a request among the arguments of a method: those that say something.
+    """The options of a request among the arguments of a method: those that are set.
 
     Methods hand over their `locals()`, so that an option is written in their signature and nowhere else.
     """

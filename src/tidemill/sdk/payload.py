@@ -62,7 +62,7 @@ class RowBatches:
 
     def __call__(self, source: Any) -> Iterator[pa.RecordBatch | pa.Table]:
         rows: list[Sequence[Any]] = []
-        for answer in _answers(self.call(source)):
+        for answer in _yielded(self.call(source)):
             is_row = not isinstance(answer, pa.RecordBatch | pa.Table)
             if is_row:
                 rows.append(_values(answer, self.output.names))
@@ -86,7 +86,7 @@ def _set_up(call: Callable[..., Any]) -> None:
         prepare()
 
 
-def _answers(made: Any) -> Iterable[Any]:
+def _yielded(made: Any) -> Iterable[Any]:
     """One table may be returned instead of being yielded."""
     if made is None:
         return ()

@@ -53,7 +53,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What was said about a function besides its hints."""
+    """What the decorator was told about a function, besides its hints."""
 
     name: str
     inputs: tuple[str, ...] | None = None
@@ -63,143 +63,146 @@ class Declaration:
     packages: tuple[str, ...] = ()
 
 
-def read_udf(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
+def read_udf(call: Callable[..., Any], declared: Declaration, *, is_method: bool = False) -> Signature:
     """The signature of a function that makes one value per row."""
     if inspect.isgeneratorfunction(call):
         raise TypeError(
-            f"{said.name} yields rows; declare it with @tidemill.chunker, or return one value per row"
+            f"{declared.name} yields rows; declare it with @tidemill.chunker, or return one value per row"
         )
-    hints = _hints(call, said)
-    kind, names = _called_with(said, hints, _parameters(call, said, is_method=is_method))
+    hints = _hints(call, declared)
+    kind, names = _called_with(declared, hints, _parameters(call, declared, is_method=is_method))
     return Signature(
-        said.name,
+        declared.name,
         kind,
         names,
-        said.inputs or names,
-        value_output(_value_type(said, hints, kind)),
+        declared.inputs or names,
+        value_output(_value_type(declared, hints, kind)),
         yields_dataclasses=has_dataclass(hints.get("return")),
         blob_parameters=tuple(name for name in names if is_blob(hints.get(name))),
-        timeout_seconds=said.timeout_seconds,
-        packages=said.packages,
+        timeout_seconds=declared.timeout_seconds,
+        packages=declared.packages,
     )
 
 
-def read_chunker(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
+def read_chunker(call: Callable[..., Any], declared: Declaration, *, is_method: bool = False) -> Signature:
     """The signature of a function that makes any number of rows from one."""
-    hints = _hints(call, said)
-    names = _parameters(call, said, is_method=is_method)
-    _check_input_count(said, names)
-    _check_parameters(said, hints, names)
+    hints = _hints(call, declared)
+    names = _parameters(call, declared, is_method=is_method)
+    _check_input_count(declared, names)
+    _check_parameters(declared, hints, names)
     if any(is_blob(hints[name]) for name in names):
-        raise TypeError(f"{said.name}: a chunker gets blobs as bytes; only @tidemill.udf reads from a Blob")
+        raise TypeError(
+            f"{declared.name}: a chunker gets blobs as bytes; only @tidemill.udf reads from a Blob"
+        )
     return Signature(
-        said.name,
+        declared.name,
         FunctionKind.CHUNKER,
         names,
-        said.inputs or names,
-        _rows(said, hints),
-        timeout_seconds=said.timeout_seconds,
-        packages=said.packages,
+        declared.inputs or names,
+        _rows(declared, hints),
+        timeout_seconds=declared.timeout_seconds,
+        packages=declared.packages,
     )
 
 
-def read_table_function(call: Callable[..., Any], said: Declaration, *, is_method: bool = False) -> Signature:
-    """The signature of a function that reads rows by itself and makes any number of them.
+def read_table_function(
+    call: Callable[..., Any], declared: Declaration, *, is_method: bool = False
+) -> Signature:
+    """The signature of a function that reads rows itself and yields any number of them.
 
     It has no parameters for columns; its inputs, if there are any, are those its source has.
     """
-    hints = _hints(call, said)
-    _check_source(call, said, is_method=is_method)
-    output = _made(said, hints)
+    hints = _hints(call, declared)
+    _check_source(call, declared, is_method=is_method)
+    output = _declared_rows(declared, hints)
     return Signature(
-        said.name,
+        declared.name,
         FunctionKind.TABLE,
         (),
-        said.inputs or (),
+        declared.inputs or (),
         output,
-        yields_dataclasses=has_dataclass(said.output) or has_dataclass(hints.get("return")),
-        timeout_seconds=said.timeout_seconds,
-        packages=said.packages,
+        yields_dataclasses=has_dataclass(declared.output) or has_dataclass(hints.get("return")),
+        timeout_seconds=declared.timeout_seconds,
+        packages=declared.packages,
     )
 
 
-def _check_source(call: Callable[..., Any], said: Declaration, *, is_method: bool) -> None:
+def _check_source(call: Callable[..., Any], declared: Declaration, *, is_method: bool) -> None:
     """The one parameter it needs, and may be called with by position, is what it reads from."""
-    declared = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
-    positional = [one for one in declared if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [one for one in declared if one.default is one.empty and one.kind not in variable]
-    if not positional or any(one is not positional[0] for one in required):
-        raise TypeError(
-            f"{said.name} has to take one parameter, from which it reads rows: def {said.name}(source)"
-        )
+    kinds = inspect.Parameter
+    parameters = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
+    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+    required = [p for p in parameters if p.default is kinds.empty and p.kind not in variable]
+    if not positional or any(parameter is not positional[0] for parameter in required):
+        name = declared.name
+        raise TypeError(f"{name} has to take one parameter, from which it reads rows: def {name}(source)")
 
 
-def _made(said: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
+def _declared_rows(declared: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
     """The columns that a table function declares, by a schema or by a class for its rows."""
-    if isinstance(said.output, pa.Schema) and len(said.output) > 0:
-        return said.output
+    if isinstance(declared.output, pa.Schema) and len(declared.output) > 0:
+        return declared.output
     try:
-        if said.output is not None:
-            return class_schema(said.output, said.scope or {})
+        if declared.output is not None:
+            return class_schema(declared.output, declared.scope or {})
         if "return" not in hints:
-            raise TypeError(f"{said.name} has no return hint; write {TABLE_EXAMPLE}")
-        return class_schema(yielded(hints["return"]), said.scope or {})
+            raise TypeError(f"{declared.name} has no return hint; write {TABLE_EXAMPLE}")
+        return class_schema(yielded(hints["return"]), declared.scope or {})
     except UnreadableHint as error:
         raise TypeError(
-            f"{said.name}: the columns it yields are not known: {error}; write {TABLE_EXAMPLE}"
+            f"{declared.name}: the columns it yields are not known: {error}; write {TABLE_EXAMPLE}"
         ) from error
 
 
 def _called_with(
-    said: Declaration, hints: Mapping[str, Any], parameters: tuple[str, ...]
+    declared: Declaration, hints: Mapping[str, Any], parameters: tuple[str, ...]
 ) -> tuple[FunctionKind, tuple[str, ...]]:
     """How a function is called, and the names its columns have there."""
-    kind, names = _kind(said.name, hints, parameters), parameters
+    kind, names = _kind(declared.name, hints, parameters), parameters
     if kind is FunctionKind.BATCH:
-        if said.inputs is None:
-            raise TypeError(f"{said.name} takes a RecordBatch; name its columns with inputs=[...]")
-        names = said.inputs
-    _check_input_count(said, names)
+        if declared.inputs is None:
+            raise TypeError(f"{declared.name} takes a RecordBatch; name its columns with inputs=[...]")
+        names = declared.inputs
+    _check_input_count(declared, names)
     if kind is FunctionKind.SCALAR:
-        _check_parameters(said, hints, names)
+        _check_parameters(declared, hints, names)
     return kind, names
 
 
-def _hints(call: Callable[..., Any], said: Declaration) -> dict[str, Any]:
+def _hints(call: Callable[..., Any], declared: Declaration) -> dict[str, Any]:
     if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"{said.name} is async; functions on rows are plain ones, so use def")
+        raise TypeError(f"{declared.name} is async; functions on rows are plain ones, so use def")
     try:
-        return get_type_hints(call, localns=dict(said.scope or {}), include_extras=True)
+        return get_type_hints(call, localns=dict(declared.scope or {}), include_extras=True)
     except NameError as error:
         raise TypeError(
-            f"{said.name} has a hint that cannot be found where it is defined: {error}"
+            f"{declared.name} has a hint that cannot be found where it is defined: {error}"
         ) from error
 
 
-def _parameters(call: Callable[..., Any], said: Declaration, *, is_method: bool) -> tuple[str, ...]:
+def _parameters(call: Callable[..., Any], declared: Declaration, *, is_method: bool) -> tuple[str, ...]:
     """The names that get columns: the required ones, or as many as `inputs` names."""
-    declared = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
-    for parameter in declared:
+    parameters = list(inspect.signature(call).parameters.values())[1 if is_method else 0 :]
+    for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"{said.name}: '{parameter}' has no fixed columns; name each parameter")
+            raise TypeError(f"{declared.name}: '{parameter}' has no fixed columns; name each parameter")
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
             raise TypeError(
-                f"{said.name}: '{parameter.name}' is keyword-only; columns are passed by position"
+                f"{declared.name}: '{parameter.name}' is keyword-only; columns are passed by position"
             )
-    positional = [parameter for parameter in declared if parameter.kind is not parameter.KEYWORD_ONLY]
+    positional = [parameter for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY]
     required = [parameter for parameter in positional if parameter.default is parameter.empty]
     if not positional:
-        raise TypeError(f"{said.name} has no parameter; it needs one per input column")
-    if said.inputs is None:
+        raise TypeError(f"{declared.name} has no parameter; it needs one per input column")
+    if declared.inputs is None:
         return tuple(parameter.name for parameter in required or positional)
     if len(positional) == 1:
         return (positional[0].name,)
-    if not len(required) <= len(said.inputs) <= len(positional):
-        raise TypeError(
-            f"{said.name} takes {_count(len(required), len(positional))}, inputs= names {len(said.inputs)}"
-        )
-    return tuple(parameter.name for parameter in positional[: len(said.inputs)])
+    if not len(required) <= len(declared.inputs) <= len(positional):
+        takes = _count(len(required), len(positional))
+        raise TypeError(f"{declared.name} takes {takes}, inputs= names {len(declared.inputs)}")
+    return tuple(parameter.name for parameter in positional[: len(declared.inputs)])
 
 
 def _count(least: int, most: int) -> str:
@@ -231,65 +234,65 @@ def is_blob(hint: Any) -> bool:
     return hint in (Blob, Blob | None)
 
 
-def _check_input_count(said: Declaration, names: tuple[str, ...]) -> None:
-    if said.inputs is not None and len(said.inputs) != len(names):
+def _check_input_count(declared: Declaration, names: tuple[str, ...]) -> None:
+    if declared.inputs is not None and len(declared.inputs) != len(names):
         raise TypeError(
-            f"{said.name} takes {_count(len(names), len(names))}, inputs= names {len(said.inputs)}"
+            f"{declared.name} takes {_count(len(names), len(names))}, inputs= names {len(declared.inputs)}"
         )
 
 
-def _check_parameters(said: Declaration, hints: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _check_parameters(declared: Declaration, hints: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         if name not in hints:
             raise TypeError(
-                f"{said.name}: parameter '{name}' has no type hint; write for instance {name}: str"
+                f"{declared.name}: parameter '{name}' has no type hint; write for instance {name}: str"
             )
         if Blob in get_args(hints[name]) and not is_blob(hints[name]):
             raise TypeError(
-                f"{said.name}: parameter '{name}' holds a Blob; one is read as Blob or Blob | None"
+                f"{declared.name}: parameter '{name}' holds a Blob; one is read as Blob or Blob | None"
             )
         if is_blob(hints[name]) or OPEN_PARAMETERS & {hints[name], get_origin(hints[name])}:
             continue
         try:
-            arrow_type(hints[name], said.scope or {})
+            arrow_type(hints[name], declared.scope or {})
         except UnreadableHint as error:
             raise TypeError(
-                f"{said.name}: parameter '{name}' is {describe(hints[name])}, "
+                f"{declared.name}: parameter '{name}' is {describe(hints[name])}, "
                 f"which no column can hold; use {READABLE}"
             ) from error
 
 
-def _value_type(said: Declaration, hints: Mapping[str, Any], kind: FunctionKind) -> pa.DataType:
-    if isinstance(said.output, pa.DataType):
-        return said.output
-    if said.output is not None:
+def _value_type(declared: Declaration, hints: Mapping[str, Any], kind: FunctionKind) -> pa.DataType:
+    if isinstance(declared.output, pa.DataType):
+        return declared.output
+    if declared.output is not None:
         raise TypeError(
-            f"{said.name}: output= must be an Arrow type such as pa.float32(), not {said.output!r}"
+            f"{declared.name}: output= must be an Arrow type such as pa.float32(), not {declared.output!r}"
         )
     if kind is not FunctionKind.SCALAR:
         raise TypeError(
-            f"{said.name} returns an Arrow array; say of what with output=, for instance output=pa.int64()"
+            f"{declared.name} returns an Arrow array; give its type with output=, for instance pa.int64()"
         )
     if "return" not in hints:
         raise TypeError(
-            f"{said.name} has no return hint; write for instance '-> float', or give output=pa.float32()"
+            f"{declared.name} has no return hint; write for instance '-> float', or give output=pa.float32()"
         )
     try:
-        return arrow_type(hints["return"], said.scope or {})
+        return arrow_type(hints["return"], declared.scope or {})
     except UnreadableHint as error:
-        raise TypeError(f"{said.name}: the return hint cannot be read: {error}") from error
+        raise TypeError(f"{declared.name}: the return hint cannot be read: {error}") from error
 
 
-def _rows(said: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
-    if isinstance(said.output, pa.Schema) and len(said.output) > 0:
-        return said.output
-    if said.output is not None:
-        raise TypeError(f"{said.name}: output= must be a pa.schema with the columns it yields")
+def _rows(declared: Declaration, hints: Mapping[str, Any]) -> pa.Schema:
+    if isinstance(declared.output, pa.Schema) and len(declared.output) > 0:
+        return declared.output
+    if declared.output is not None:
+        raise TypeError(f"{declared.name}: output= must be a pa.schema with the columns it yields")
     if "return" not in hints:
-        raise TypeError(f"{said.name} has no return hint; write {CHUNKER_EXAMPLE}")
+        raise TypeError(f"{declared.name} has no return hint; write {CHUNKER_EXAMPLE}")
     try:
-        return row_schema(hints["return"], said.scope or {})
+        return row_schema(hints["return"], declared.scope or {})
     except UnreadableHint as error:
         raise TypeError(
-            f"{said.name}: the return hint cannot be read: {error}; write {CHUNKER_EXAMPLE}"
+            f"{declared.name}: the return hint cannot be read: {error}; write {CHUNKER_EXAMPLE}"
         ) from error

@@ -64,10 +64,10 @@ class RowErrorInfo:
         place = "the function" if self.row_id is None else f"row {self.row_id}"
         tried = f" (tried {self.attempts} times)" if self.attempts > 1 else ""
         column = f"{self.column}, " if self.column else ""
-        said = self.message
-        if not said.startswith(f"{self.exception}:"):
-            said = f"{self.exception}: {said}"
-        return f"{column}{place}: {said}{tried}"
+        message = self.message
+        if not message.startswith(f"{self.exception}:"):
+            message = f"{self.exception}: {message}"
+        return f"{column}{place}: {message}{tried}"
 
 
 def column_status(table: str, body: Mapping[str, Any]) -> ColumnStatus:
@@ -96,7 +96,7 @@ def _time(text: str | None) -> datetime | None:
 class SourceStatus:
     """A source of a view: the version the view has of it, and the latest one.
 
-    None where nobody can tell, for instance before the first refresh.
+    None where it is unknown, for instance before the first refresh.
     """
 
     source: str
@@ -148,7 +148,7 @@ class ViewStatus:
 
     def __str__(self) -> str:
         state = "fresh" if self.is_fresh else "out of date"
-        auto = ", refreshed by itself" if self.has_auto_refresh else ""
+        auto = ", refreshed automatically" if self.has_auto_refresh else ""
         lines = [
             f"{self.view} ({self.kind}, policy {self.policy}{auto}) at version {self.version}: "
             f"{state} ({self.reason})",

@@ -15,7 +15,7 @@ from tidemill.sdk.status import Lineage, lineage
 
 
 class Table(ComputedColumns, ColumnInspection):
-    """A table of the lake; nothing is read until it is asked for.
+    """A table of the lake; nothing is read until it is needed.
 
     In the examples, `docs` has the rows `{"id": 1, "text": "a tide"}` and `{"id": 2, "text": "the mill"}`.
 
@@ -39,11 +39,11 @@ class Table(ComputedColumns, ColumnInspection):
 
     @property
     def location(self) -> str:
-        """Where the data is."""
+        """The location of the data."""
         return str(self.describe()["location"])
 
     def describe(self) -> dict[str, Any]:
-        """What the catalog says about it."""
+        """The description of the table in the catalog."""
         return dict(self._post("table", "describe", {}))
 
     def count_rows(self, filter: str | None = None) -> int:

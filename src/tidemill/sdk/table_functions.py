@@ -81,7 +81,7 @@ def udtf(
             from a return hint such as `Iterator[Total]` when not given.
         name: The name in the catalog; by default the function's own.
         timeout: How long one call may take, in seconds.
-        packages: What it needs beyond what the workers have, in pip's notation.
+        packages: Packages it needs besides those of the workers, in pip's notation.
 
     Raises:
         TypeError: It does not say what it yields, or takes something else than one argument.
@@ -103,8 +103,8 @@ def udtf(
     >>> view.query(columns=["texts", "letters"]).to_pylist()
     [{'texts': 2, 'letters': 14}]
     """
-    said = declared(inputs, output, name, sys._getframe(1))
-    return decorate(target, limited(said, timeout, packages), read_table_function, TableUDF)
+    declaration = declared(inputs, output, name, sys._getframe(1))
+    return decorate(target, limited(declaration, timeout, packages), read_table_function, TableUDF)
 
 
 def over(
@@ -137,7 +137,7 @@ def over(
     """
     signature = signature_of(function)
     if signature.kind is not FunctionKind.TABLE:
-        raise TypeError(f"{signature.name} reads no rows by itself; declare it with @tidemill.udtf")
+        raise TypeError(f"{signature.name} does not read rows itself; declare it with @tidemill.udtf")
     if partition_by is not None and partition_by_index is not None:
         raise ValueError("rows are parted by a column or by an index: give one of the two")
     if isinstance(inputs, str):

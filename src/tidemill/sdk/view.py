@@ -103,7 +103,7 @@ class View(Table):
         max_rows_per_fragment: int | None = None,
     ) -> RefreshExplanation: ...
     def explain(self, column: str | None = None, **options: Any) -> Explanation | RefreshExplanation:
-        """Says what `refresh` with the same arguments would do now; with a column, what its backfill would.
+        """Shows what `refresh` with the same arguments would do now, or with a column, its backfill.
 
         Args:
             column: A column that was added with `add_column`.

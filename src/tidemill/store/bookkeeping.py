@@ -32,6 +32,8 @@ from tidemill.store.schema import (
 from tidemill.store.schema import coverage as stored
 from tidemill.store.schema import row_errors as rows
 
+DELETE_CHUNK_SIZE: Final = 500
+
 
 class SqlCoverageRepository:
     def __init__(self, connection: Connection) -> None:
@@ -218,7 +220,6 @@ def _applied(part: Part) -> ConcurrentModification:
     return ConcurrentModification(f"Part '{part.part}' of job {part.job_id} is already applied")
 
 
-DELETE_CHUNK_SIZE: Final = 500
 """Maximum number of rows per DELETE; databases limit the number of parameters."""
 
 

@@ -57,7 +57,7 @@ def test_errors_speak_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_errors_are_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, errors={"errors": []})
-    assert line.printed("errors", "library.docs") == "No function failed on a row\n"
+    assert line.printed("errors", "library.docs") == "No function failed on any row\n"
     assert line.json("errors", "library.docs") == []
 
 

@@ -46,8 +46,8 @@ def test_a_list_without_skipped_rows_gives_no_advice(monkeypatch: pytest.MonkeyP
 
 def test_an_empty_list_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, jobs={"jobs": []})
-    assert line.printed("jobs", "list") == "There are no jobs yet\n"
-    assert line.printed("jobs", "list", "--kind", "preview") == "There are no such jobs\n"
+    assert line.printed("jobs", "list") == "No jobs yet\n"
+    assert line.printed("jobs", "list", "--kind", "preview") == "No jobs match\n"
 
 
 def test_a_job_shows_where_it_runs_and_how_fast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,4 +56,4 @@ def test_lineage_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_that_stands_alone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = {**LINEAGE, "upstream": [], "downstream": []}
     said = CommandLine(monkeypatch, lineage=alone).printed("lineage", "a.v")
-    assert said.endswith("It is made from nothing, and nothing is made from it\n")
+    assert said.endswith("Nothing upstream, nothing downstream\n")

@@ -43,7 +43,7 @@ def test_manifests_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_manifests_the_list_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, manifests={"manifests": []})
-    assert line.printed("manifests", "list") == "There are no manifests yet\n"
+    assert line.printed("manifests", "list") == "No manifests yet\n"
 
 
 def test_a_manifest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_views_are_listed_with_their_namespace(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_views_are_said_to_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, list={"views": []})
-    assert line.printed("views", "list", "library") == "There are no views here\n"
+    assert line.printed("views", "list", "library") == "No views here\n"
     assert line.json("views", "list", "library") == []
 
 

@@ -162,7 +162,7 @@ def test_functions_of_rows_read_no_columns_that_functions_make() -> None:
 
 
 def test_a_table_function_is_no_chunker() -> None:
-    with pytest.raises(TypeError, match=r"first reads rows by itself; write first.over\(table\)"):
+    with pytest.raises(TypeError, match=r"first reads rows itself; write first.over\(table\)"):
         DOCS.chunk(first)
 
 

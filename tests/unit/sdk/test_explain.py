@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.sdk.explain import backfill_explanation, counted, lasting, refresh_explanation
+from tidemill.sdk.explain import backfill_explanation, counted, duration_text, refresh_explanation
 
 BACKFILL = {
     "read_version": 3,
@@ -65,7 +65,7 @@ def test_a_refresh_says_what_happened_to_its_sources_and_how_long_it_takes() -> 
     assert "reuses 3,950 in about 4 s (45 rows changed)" in first
     assert rest == [
         "Source: library.docs, version 7 to 9: 40 inserted, 5 updated",
-        "Source: library.other, version 2: it is not known which rows changed",
+        "Source: library.other, version 2: changed rows unknown",
         "Source: library.docs, version 9: no row changed",
         "Conflict: job j2 refreshes it",
     ]
@@ -89,7 +89,7 @@ def test_a_backfill_says_how_long_it_will_take_and_what_is_in_its_way() -> None:
 
 
 def test_durations_read_well() -> None:
-    assert [lasting(seconds) for seconds in (0.4, 12.2, 200, 7500)] == [
+    assert [duration_text(seconds) for seconds in (0.4, 12.2, 200, 7500)] == [
         "0.4 s",
         "12 s",
         "3 min 20 s",

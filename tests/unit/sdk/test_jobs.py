@@ -80,7 +80,7 @@ def test_a_cancelled_job_says_so() -> None:
 
 
 def test_waiting_can_end_before_the_job() -> None:
-    with pytest.raises(WaitTimedOut, match="is RUNNING after 0 s; it goes on"):
+    with pytest.raises(WaitTimedOut, match="is RUNNING after 0 s; it continues"):
         ScriptedServer({}).job().wait(timeout=0)
 
 
@@ -117,7 +117,7 @@ def test_a_refusal_is_raised_and_a_silent_server_too() -> None:
 
     with pytest.raises(NotFound, match="no j1"):
         get_job(ServerClient("http://lake", transport=httpx.MockTransport(refuse)), "j1")
-    with pytest.raises(ServerUnreachable, match="No answer from http://lake"):
+    with pytest.raises(ServerUnreachable, match="No response from http://lake"):
         get_job(ServerClient("http://lake", transport=httpx.MockTransport(silent)), "j1")
 
 

@@ -249,7 +249,7 @@ def test_a_function_is_put_over_a_table_or_a_query() -> None:
 @pytest.mark.parametrize(
     ("function", "rows", "options", "fault"),
     [
-        (passages, DOCS, {}, TypeError("passages reads no rows by itself")),
+        (passages, DOCS, {}, TypeError("passages does not read rows itself")),
         (counts, "library.docs", {}, TypeError("counts reads a table")),
         (counts, DOCS, {"partition_by": "a", "partition_by_index": "b"}, ValueError("give one of the two")),
         (counts, DOCS, {"inputs": "text"}, TypeError(r"write inputs=\['text'\]")),

@@ -102,7 +102,7 @@ def test_the_status_says_what_happened_to_each_source() -> None:
     status = server.lake().view("a.v").status()
     assert server.asked() == [("GET", "/api/v1/views/a$v/status")]
     assert str(status).splitlines() == [
-        "a.v (query, policy auto, refreshed by itself) at version 4: out of date (45 rows changed)",
+        "a.v (query, policy auto, refreshed automatically) at version 4: out of date (45 rows changed)",
         "Source: a.docs: version 7, 2 versions behind: 40 inserted, 5 updated",
         "Source: a.new: latest version 1, never read",
         "Source: a.old: version 3, the latest",

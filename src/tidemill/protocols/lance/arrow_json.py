@@ -46,6 +46,7 @@ PLAIN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "time32": pa.time32("ms"),
     "time64": pa.time64("us"),
 }
+MAX_BYTES: Final = 64 << 20
 
 
 class Vocabulary(Enum):
@@ -164,9 +165,6 @@ def _nested(data_type: pa.DataType, vocabulary: Vocabulary) -> dict[str, Any]:
     if pa.types.is_fixed_size_list(data_type):
         return {"type": "fixed_size_list", "fields": children, "length": data_type.list_size}
     return {"type": name, "fields": children}
-
-
-MAX_BYTES: Final = 64 << 20
 
 
 class RenderedSchemas:

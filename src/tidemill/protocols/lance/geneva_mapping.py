@@ -37,6 +37,7 @@ MANIFEST_KEYS: Final = (
     "worker_image",
     "zips",
 )
+PRINTED: Final = re.compile(r"(?P<family>[a-z_]+)(?P<width>[0-9]*)[\[(](?P<arguments>[^\])]*)[\])]")
 
 
 def geneva_column(name: str, column: Fields) -> ColumnDeclaration:
@@ -150,9 +151,6 @@ def check_pickle(envelope: bytes, field: str, key: str) -> Fields:
     fields = Fields(body, field)
     decode_base64(fields.required_text(key), fields.name_of(key))
     return fields
-
-
-PRINTED: Final = re.compile(r"(?P<family>[a-z_]+)(?P<width>[0-9]*)[\[(](?P<arguments>[^\])]*)[\])]")
 
 
 def geneva_type(raw_type: Any, field: str) -> pa.DataType:

@@ -32,6 +32,10 @@ JOB_PREFIX: Final = "function-"
 WHOLE_RESULT: Final = "$value"
 ADAPTER: Final = "scalar_to_arrow_batch"
 NAMED_STRUCT: Final = "named_struct"
+LISTS: Final = re.compile(r"(?P<family>list|large_list|fixed_size_list)<(?P<inside>.*)>")
+SIZED: Final = re.compile(r"(?P<item>.+),\s*(?P<length>[0-9]{1,10})")
+BLOB: Final = "blob_v2"
+MAX_DEPTH: Final = 20
 
 
 def registration(ident: TableIdent, body: Fields) -> Function:
@@ -315,12 +319,6 @@ def _required_object(fields: Fields, key: str) -> Fields:
     if nested is None:
         raise InvalidInput(fields.name_of(key), "is missing; it must be a JSON object")
     return nested
-
-
-LISTS: Final = re.compile(r"(?P<family>list|large_list|fixed_size_list)<(?P<inside>.*)>")
-SIZED: Final = re.compile(r"(?P<item>.+),\s*(?P<length>[0-9]{1,10})")
-BLOB: Final = "blob_v2"
-MAX_DEPTH: Final = 20
 
 
 def function_type(text: str, field: str, depth: int = 0) -> pa.DataType:

@@ -32,6 +32,9 @@ LOCATION_HEADER = "x-lance-table-location"
 STABLE_ROW_IDS = "new_table_enable_stable_row_ids"
 MAX_PROPERTIES: Final = 1000
 MAX_PROPERTIES_BYTES: Final = 256 * KIB
+ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
+# The specification uses camelCase; clients of lancedb and in Python may use snake_case.
+SNAKE_CASE_ACTIONS: Final = ("set_status_action", "set_property_action", "unset_property_action")
 
 
 def properties_of(fields: Fields) -> dict[str, str]:
@@ -167,11 +170,6 @@ def json_mapping(raw: str | bytes | None, field: str) -> dict[str, str]:
     except orjson.JSONDecodeError as error:
         raise InvalidInput(field, f"is not a JSON object ({error})") from error
     return {} if value is None else text_mapping(value, field)
-
-
-ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
-# The specification uses camelCase; clients of lancedb and in Python may use snake_case.
-SNAKE_CASE_ACTIONS: Final = ("set_status_action", "set_property_action", "unset_property_action")
 
 
 def transaction_actions(fields: Fields) -> tuple[TransactionAction, ...]:

@@ -70,7 +70,7 @@ VIEW_KEYS: Final = frozenset({"id", "query", "with_no_data", "identity", "contex
 
 
 def environment_reader(call: Call) -> EnvironmentReader:
-    """Reads the manifest of an object, which is JSON, or the name of one that is kept."""
+    """Reads the manifest of an object, which is JSON, or the name of a stored one."""
 
     def read(fields: Fields) -> Environment:
         text, name = fields.text("manifest"), fields.name_of("manifest")
@@ -87,7 +87,7 @@ def view_kind(fields: Fields) -> ViewKind:
 
 
 def function_spec(fields: Fields, kind: ViewKind) -> Fields | None:
-    """What is said about the chunker or table function; a query view has none."""
+    """The part of the body about the chunker or table function; a query view has none."""
     spec = fields.nested("udtf_spec")
     if kind is ViewKind.QUERY:
         if spec is not None:
@@ -111,16 +111,18 @@ def with_options(
     definition: ViewDefinition, fields: Fields, spec: Fields | None, environment_of: EnvironmentReader
 ) -> ViewDefinition:
     """The definition with all that does not depend on its form."""
-    said = replace(
+    definition = replace(
         definition,
         has_auto_refresh=fields.flag("auto_refresh") or False,
         is_populated=fields.flag("with_no_data") is False,
         policy=fields.choice("policy", RefreshPolicy.AUTO),
     )
     if spec is None:
-        return replace(said, on_error=_error_policy(fields, "on_error"), environment=environment_of(fields))
+        return replace(
+            definition, on_error=_error_policy(fields, "on_error"), environment=environment_of(fields)
+        )
     return replace(
-        said,
+        definition,
         partition_by=spec.text("partition_by") or None,
         partition_index=spec.text("partition_by_indexed_column") or None,
         on_error=_error_policy(spec, "error_handling"),
