@@ -19,7 +19,7 @@ from tests.interop.storm.run import run
 from tests.linearizability import Result
 from tests.postgres import PostgresMissing
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = pytest.mark.timeout(5400)
 
 SHOWN = 10
 DEPLOYMENTS = {
@@ -112,6 +112,10 @@ def test_no_answer_contradicts_what_was_known_before(storm: Outcome) -> None:
 
 def test_the_history_of_every_version_is_linearizable(storm: Outcome) -> None:
     check_none(storm.violations)
+
+
+def test_the_storm_has_its_size(storm: Outcome) -> None:
+    assert storm.versions >= storm.plan.versions or not storm.plan.must_be_complete
 
 
 def test_every_kind_of_client_takes_part(storm: Outcome) -> None:

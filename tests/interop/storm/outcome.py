@@ -14,7 +14,7 @@ from typing import Any, Final
 from tests.interop.storm.clients import Tables
 from tests.interop.storm.deployment import KILL, STOP, Fault
 from tests.interop.storm.journal import Journal, StormTable, digest_of
-from tests.interop.storm.plan import Kind
+from tests.interop.storm.plan import Kind, Plan
 from tests.linearizability import Operation, Put, Result, find_violations
 
 # A request may have been sent just before a fault, and a restarted server has to warm up.
@@ -36,7 +36,7 @@ class StoredTable:
 @dataclass(frozen=True)
 class Outcome:
     deployment: str
-    seed: int
+    plan: Plan
     seconds: float
     journal: Journal
     faults: Sequence[Fault]
@@ -45,6 +45,11 @@ class Outcome:
     log: Path
     # From the clock of the journal to the clock of the servers' log.
     clock_offset: float
+
+    @property
+    def versions(self) -> int:
+        """How many there were when the clients stopped; some are cleaned up."""
+        return self.tables.versions
 
     @cached_property
     def lost_commits(self) -> list[str]:
@@ -146,14 +151,13 @@ class Outcome:
         kinds = Counter(fault.kind for fault in self.faults)
         count = self.journal.count
         operations = sum(self.journal.done[kind.name] for kind in Kind)
-        versions = sum(len(stored.listed) for stored in self.stored.values())
         return (
-            f"{self.deployment}: {versions} versions, {operations} operations,"
+            f"{self.deployment}: {self.versions} versions, {operations} operations,"
             f" {count(Result.DONE)} acknowledged, {count(Result.REFUSED)} conflicts,"
             f" {count(Result.UNKNOWN)} unknown, {kinds[KILL]} kills, {kinds[STOP]} stops,"
             f" {len(self.lost_commits) + self.lost_rows} lost, {len(self.holes)} tables with holes,"
             f" {len(self.torn_batches)} torn batches, {len(self.violations)} violations,"
-            f" {self.seconds:.1f} s, seed {self.seed}"
+            f" {self.seconds:.1f} s, seed {self.plan.seed}"
         )
 
     def _holes(self, table: StormTable) -> Iterator[str]:

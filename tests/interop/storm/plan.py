@@ -62,6 +62,8 @@ class Plan:
     seconds: float
     seed: int
     faults: Faults
+    # A storm that runs out of time before it has its versions has failed.
+    must_be_complete: bool = False
     clients: int = CLIENTS
     weights: Mapping[Kind, int] = field(default_factory=lambda: WEIGHTS)
 
@@ -69,7 +71,13 @@ class Plan:
 SMALL: Final = Plan(
     versions=300, seconds=15, seed=0, faults=Faults(least=2, most=2, pause_seconds=(0.3, 1.0))
 )
-FULL: Final = Plan(versions=50_000, seconds=1100, seed=0, faults=Faults(least=20, pause_seconds=(3.0, 15.0)))
+FULL: Final = Plan(
+    versions=50_000,
+    seconds=3000,
+    seed=0,
+    faults=Faults(least=20, pause_seconds=(3.0, 15.0)),
+    must_be_complete=True,
+)
 
 
 def configured(plan: Plan) -> Plan:

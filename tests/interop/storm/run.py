@@ -60,7 +60,7 @@ def run(plan: Plan, deployment: Deployment) -> Outcome:
     stored = _read_back(deployment, tables, journal)
     return Outcome(
         deployment=deployment.name,
-        seed=plan.seed,
+        plan=plan,
         seconds=seconds,
         journal=journal,
         faults=injector.faults,
