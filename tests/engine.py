@@ -46,10 +46,10 @@ from tidemill.jobs.stage_errors import RowFailed
 from tidemill.jobs.views.kinds import BEHAVIORS
 from tidemill.jobs.worker.backfill import BackfillRunner
 from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.leases import JobWorker, LeasePolicy
 from tidemill.jobs.worker.preview import PreviewRunner
 from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
-from tidemill.jobs.worker.work import JobWorker, LeasePolicy
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.committing_namespace import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes

@@ -19,7 +19,7 @@ from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive
 from tidemill.jobs.model.columns import ColumnFile, FillColumn
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, Lease, Progress
 from tidemill.jobs.ports import JobStore, StageExecutor, StageWatch
-from tidemill.jobs.worker.work import LeasePolicy
+from tidemill.jobs.worker.leases import LeasePolicy
 
 SOON = timedelta(seconds=30)
 QUICK = LeasePolicy(cancel_poll=timedelta(milliseconds=10), max_attempts=2)

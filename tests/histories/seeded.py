@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Coverage, Watched
-from tidemill.jobs.planning import assess
 from tidemill.jobs.planning import backfill as planner
+from tidemill.jobs.planning import column_progress
 from tidemill.jobs.worker import backfill as backfills
 from tidemill.lance import changes, publisher
 from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
@@ -40,11 +40,11 @@ def all_values_look_different(patch: pytest.MonkeyPatch) -> None:
 
 
 def outputs_are_not_watched(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assess, "Watched", lambda inputs, _=(), own=frozenset(): Watched(inputs, (), own))
+    patch.setattr(column_progress, "Watched", lambda inputs, _=(), own=frozenset(): Watched(inputs, (), own))
 
 
 def own_commits_count_as_writes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assess, "Watched", lambda inputs, outputs=(), _=(): Watched(inputs, outputs))
+    patch.setattr(column_progress, "Watched", lambda inputs, outputs=(), _=(): Watched(inputs, outputs))
 
 
 def rows_that_left_count_as_filled(patch: pytest.MonkeyPatch) -> None:

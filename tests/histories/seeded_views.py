@@ -27,7 +27,7 @@ from tests.histories.views import (
 from tidemill.jobs.model.coverage import Changes
 from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.planning import refresh as planner
-from tidemill.jobs.views import assess as assess_views
+from tidemill.jobs.views import progress as view_progress
 from tidemill.jobs.worker import refresh
 from tidemill.lance import publisher, row_matching, view_writer
 from tidemill.lance.fragments import with_row_ids
@@ -122,18 +122,18 @@ def new_keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_second_source_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    progress = assess_views.ViewAssessor._source_progress
+    progress = view_progress.ViewAssessor._source_progress
 
     def first_only(self: Any, declared: Any, number: int, one: Any, **more: Any) -> Any:
         found = progress(self, declared, number, one, **more)
         return found if number == 0 or found.is_new else replace(found, located=None, changes=Changes())
 
-    patch.setattr(assess_views.ViewAssessor, "_source_progress", first_only)
+    patch.setattr(view_progress.ViewAssessor, "_source_progress", first_only)
 
 
 def whole_views_are_never_stale(patch: pytest.MonkeyPatch) -> None:
-    read = assess_views.ViewAssessor._read
-    patch.setattr(assess_views.ViewAssessor, "_read", lambda *a: replace(read(*a), whole_reason=None))
+    read = view_progress.ViewAssessor._read
+    patch.setattr(view_progress.ViewAssessor, "_read", lambda *a: replace(read(*a), whole_reason=None))
     patch.setattr(planner.ViewProgress, "has_changed", property(lambda _: False))
 
 

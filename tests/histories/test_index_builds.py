@@ -17,7 +17,7 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import IndexRequest, Job, JobState
 from tidemill.jobs.worker.indexing import IndexRunner
-from tidemill.jobs.worker.work import JobWorker, LeasePolicy
+from tidemill.jobs.worker.leases import JobWorker, LeasePolicy
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.model.edits import ColumnAlteration
 

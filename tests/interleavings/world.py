@@ -49,7 +49,7 @@ from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.snapshots import LanceTableSnapshots
 from tidemill.lance.tables import TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
-from tidemill.server.authentication import AllowEverything
+from tidemill.server.access_control import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store

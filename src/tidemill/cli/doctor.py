@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from tidemill.cli.options import JsonOption
 from tidemill.cli.output import console, print_json
-from tidemill.cli.target import ROOT, RootOption
+from tidemill.cli.server_address import ROOT, RootOption
 from tidemill.errors import TidemillError
 from tidemill.sdk.connection import find_server
 

@@ -16,7 +16,7 @@ from tidemill.cli.output import (
     print_line,
     print_state,
 )
-from tidemill.cli.target import Target
+from tidemill.cli.server_address import Target
 from tidemill.jobs.model.jobs import JobKind, JobState
 
 jobs_app = typer.Typer(no_args_is_help=True, help="Inspect, pause and cancel jobs.")

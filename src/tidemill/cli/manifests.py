@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tidemill.cli.options import JsonOption, with_groups
 from tidemill.cli.output import console, print_json, print_result
-from tidemill.cli.target import Target
+from tidemill.cli.server_address import Target
 
 manifests_app = typer.Typer(no_args_is_help=True, help="Manage packages and variables for functions.")
 

@@ -19,7 +19,7 @@ from tidemill.cli.options import (
     with_groups,
 )
 from tidemill.cli.output import preview_json, print_json, print_preview, print_result, report
-from tidemill.cli.target import Target
+from tidemill.cli.server_address import Target
 
 explain_app = typer.Typer(no_args_is_help=True, help="Show what a backfill or refresh would do, and why.")
 

@@ -11,7 +11,7 @@ import typer
 
 from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewArgument, with_groups
 from tidemill.cli.output import print_json, print_result, print_verification, report
-from tidemill.cli.target import Target
+from tidemill.cli.server_address import Target
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.definitions import SqlDefinition
 from tidemill.sdk.view import View

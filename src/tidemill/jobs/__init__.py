@@ -13,9 +13,10 @@ Spark, Lance and the database are behind the protocols in `ports.py`.
 `service/` and `worker/` do not import each other: the database is all that the two processes share. Both
 import `views/`, which imports `planning/`.
 
-A job: `service/submissions` writes a row; `worker/work` claims it under a lease with a fencing epoch;
-`assess` looks at tables and coverage; `planning` makes a plan of that, and stages of the plan; the executor
-runs them; the publisher commits data, ledger and coverage in one transaction that checks the epoch.
+A job: `service/submissions` writes a row; `worker/leases` claims it under a lease with a fencing epoch;
+`planning/column_progress` or `views/progress` looks at tables and coverage; `planning` makes a plan of that,
+and stages of the plan; the executor runs them; the publisher commits data, ledger and coverage in one
+transaction that checks the epoch.
 
 Imports: `tidemill.catalog` and `tidemill.errors`.
 """

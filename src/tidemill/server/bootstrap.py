@@ -24,7 +24,7 @@ from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.jobs.model.jobs import Clusters
-from tidemill.jobs.planning.assess import Assessor
+from tidemill.jobs.planning.column_progress import Assessor
 from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
@@ -33,7 +33,7 @@ from tidemill.jobs.service.lineage import Lineage
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
-from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.progress import ViewAssessor
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.indexes import LanceTableIndexes
@@ -48,7 +48,7 @@ from tidemill.lance.tables import TableOperations
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
-from tidemill.server.authentication import (
+from tidemill.server.access_control import (
     AllowEverything,
     Authentication,
     GrantAuthorizer,

@@ -19,7 +19,7 @@ from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
-from tidemill.jobs.worker.work import LeasePolicy
+from tidemill.jobs.worker.leases import LeasePolicy
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 

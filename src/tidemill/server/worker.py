@@ -41,14 +41,14 @@ from tidemill.jobs.model.jobs import (
 from tidemill.jobs.worker.auto_jobs import AutoBackfill, AutoRefresh
 from tidemill.jobs.worker.backfill import BackfillRunner
 from tidemill.jobs.worker.indexing import IndexRunner
+from tidemill.jobs.worker.leases import JobWorker
 from tidemill.jobs.worker.preview import PreviewRunner
 from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
-from tidemill.jobs.worker.work import JobWorker
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
-from tidemill.server.authentication import AllowEverything
+from tidemill.server.access_control import AllowEverything
 from tidemill.server.bootstrap import Adapters, build_jobs, build_purger, open_adapters
 from tidemill.server.logs import configure_logs
 from tidemill.server.parent_watch import stop_with_stdin

@@ -21,8 +21,8 @@ from tidemill.jobs.model.jobs import Job, JobKind, JobState, RefreshRequest, new
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.views import source_subject
 from tidemill.jobs.service.submissions import JobOperations
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
+from tidemill.jobs.views.progress import ViewAssessor
 from tidemill.jobs.worker.auto_jobs import AutoRefresh, AutoRefreshPolicy
 
 AUTO = Caller("auto-refresh")

@@ -20,8 +20,8 @@ from tidemill.jobs.model.jobs import JobKind, JobState, RefreshRequest, VerifyRe
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.views import RefreshPolicy, source_subject
 from tidemill.jobs.service.status import SourceStatus, ViewStatus, ViewStatusOperations
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
+from tidemill.jobs.views.progress import ViewAssessor
 
 CHANGE = SourceChange(("docs",), 2, 5, 3, 2, 1)
 BEHIND = RefreshPlan(RefreshMode.INCREMENTAL, "rows changed", (CHANGE,), 5)

@@ -18,7 +18,7 @@ from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, bind_inputs
 from tidemill.jobs.model.views import SourceQuery
-from tidemill.jobs.planning.assess import DeclaredColumn
+from tidemill.jobs.planning.column_progress import DeclaredColumn
 from tidemill.jobs.ports import (
     JobStore,
     JobTransaction,

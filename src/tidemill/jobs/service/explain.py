@@ -20,14 +20,14 @@ from tidemill.jobs.model.jobs import (
 )
 from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
 from tidemill.jobs.model.views import RefreshPolicy
-from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, TableVersions
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.submissions import check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
+from tidemill.jobs.views.progress import ViewAssessor
 
 # So many earlier jobs of the column are asked how fast they were.
 PAST_JOBS: Final = 5

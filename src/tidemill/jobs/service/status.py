@@ -27,10 +27,10 @@ from tidemill.jobs.model.jobs import (
 )
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
-from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, TableVersions
-from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.progress import ViewAssessor
 
 # Whether a view is fresh does not depend on how it wants to be refreshed.
 QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)

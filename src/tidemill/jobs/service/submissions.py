@@ -27,13 +27,13 @@ from tidemill.jobs.model.jobs import (
     VerifyRequest,
     new_job_id,
 )
-from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, SourceTables, TableVersions
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.job_changes import JobChanges
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
+from tidemill.jobs.views.progress import ViewAssessor
 
 
 class JobOperations:

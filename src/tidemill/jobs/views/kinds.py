@@ -10,7 +10,7 @@ from tidemill.jobs.views.behavior import ViewBehavior
 from tidemill.jobs.views.chunker import ChunkerViews
 from tidemill.jobs.views.definitions import ViewDefinition
 from tidemill.jobs.views.query import QueryViews
-from tidemill.jobs.views.statement import StatementViews
+from tidemill.jobs.views.sql_kind import StatementViews
 from tidemill.jobs.views.table_function import TableFunctionViews
 
 BEHAVIORS: Final[Mapping[ViewKind, ViewBehavior]] = {

@@ -18,10 +18,10 @@ from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SourceChange
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
-from tidemill.jobs.planning.assess import Assessor
 from tidemill.jobs.planning.backfill import plan_backfill
+from tidemill.jobs.planning.column_progress import Assessor
 from tidemill.jobs.ports import JobStore, JobTransaction, TableVersions
-from tidemill.jobs.views.assess import ViewAssessor
+from tidemill.jobs.views.progress import ViewAssessor
 
 # Handed in by whoever wires both: jobs are submitted by the service, and the worker does not know it.
 SubmitBackfill: TypeAlias = Callable[[Caller, TableIdent, BackfillRequest, str | None], Job]

@@ -18,8 +18,8 @@ from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
 from tidemill.jobs.model.jobs import BackfillRequest, Clusters, Part, PreviewRequest, Progress
 from tidemill.jobs.model.plans import BackfillPlan, CommitGroup
-from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.planning.tasks import commit_group
 from tidemill.jobs.ports import (
     Checkpoints,
@@ -30,7 +30,7 @@ from tidemill.jobs.ports import (
     TransactionEffect,
 )
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
-from tidemill.jobs.worker.work import RunningJob
+from tidemill.jobs.worker.leases import RunningJob
 
 # A table that changes faster than we can follow is left to the next backfill.
 MAX_PASSES: Final = 100

@@ -11,7 +11,7 @@ from tidemill.catalog.errors import TableNotFound
 from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import IndexRequest, Part
 from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
-from tidemill.jobs.worker.work import RunningJob
+from tidemill.jobs.worker.leases import RunningJob
 
 # The one part of an index job: whatever worker comes to it, it is applied once.
 INDEX_PART: Final = "index"

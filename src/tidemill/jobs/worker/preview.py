@@ -14,11 +14,11 @@ from tidemill.jobs.model.columns import ComputedRows
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import PreviewRequest
 from tidemill.jobs.model.plans import RowLocations
-from tidemill.jobs.planning.assess import Assessor, DeclaredColumn
 from tidemill.jobs.planning.backfill import ColumnProgress
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import Checkpoints, SourceTables, StageExecutor
 from tidemill.jobs.worker.backfill import fill_stage
-from tidemill.jobs.worker.work import RunningJob
+from tidemill.jobs.worker.leases import RunningJob
 
 # What a job says of its result is kept with it, so large values are left out.
 LARGEST_RESULT: Final = 4 << 20

@@ -29,10 +29,10 @@ from tidemill.jobs.stage_errors import (
     TooManyRowsSkipped,
     ViewRowsChanged,
 )
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView, StageRequest
 from tidemill.jobs.views.kinds import behavior_of
-from tidemill.jobs.worker.work import RunningJob
+from tidemill.jobs.views.progress import ViewAssessor
+from tidemill.jobs.worker.leases import RunningJob
 
 # So often a refresh is done again because others wrote into rows at hand, or a task's process was killed.
 MAX_TRIES: Final = 5

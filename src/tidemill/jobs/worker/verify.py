@@ -15,11 +15,11 @@ from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
 from tidemill.jobs.model.views import Difference, RefreshPolicy, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of
 from tidemill.jobs.ports import SourceTables
-from tidemill.jobs.views.assess import ViewAssessor
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
+from tidemill.jobs.views.progress import ViewAssessor
+from tidemill.jobs.worker.leases import RunningJob
 from tidemill.jobs.worker.refresh import ViewEvaluator
-from tidemill.jobs.worker.work import RunningJob
 
 EXAMPLES: Final = 10
 

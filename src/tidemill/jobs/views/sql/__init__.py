@@ -1,4 +1,4 @@
-"""Reads the SQL of views with sqlglot; Spark evaluates it.
+"""Views given as SQL: reads their statements with sqlglot; Spark evaluates them.
 
     text      reads a statement or an expression, and refuses what has another result every time
     plan      makes a statement ready for Spark: its sources, its columns, its keys
@@ -7,5 +7,5 @@
     keys      finds the columns by which rows of the result can be made one key at a time
     lineage   what each column is made from
 
-Pure functions over text and schemas: no table is read here.
+Pure functions over text and schemas: no table is read here. The kind of view is `jobs/views/sql_kind.py`.
 """

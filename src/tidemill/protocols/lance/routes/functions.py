@@ -16,7 +16,7 @@ from starlette.responses import Response
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.jobs import Job
-from tidemill.jobs.planning.assess import DeclaredColumn
+from tidemill.jobs.planning.column_progress import DeclaredColumn
 from tidemill.lance.model.queries import TableQuery
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
