@@ -15,8 +15,7 @@ import pyarrow as pa
 from tests.inline_sql import run_sql_inline
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import CreateMode
+from tidemill.catalog.model.identifiers import CreateMode, NamespacePath, TableIdent
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn, Published

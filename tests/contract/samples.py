@@ -11,8 +11,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from tidemill.catalog.model.functions import Function, FunctionKind
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
 from tidemill.iceberg.model.entries import Entry, EntryKind

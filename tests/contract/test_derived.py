@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from tests.contract.samples import a_column, a_version, a_view, an_error, stored_table
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.columns import ColumnOutput, subject_of
 from tidemill.jobs.model.coverage import Coverage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.threads import together
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.ports import JobStore
 
 VISION = Environment(("torch==2.4", "pillow"), {"Z": "1", "A": "\u00e4 = 'x'"})

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.samples import NOON, a_job, claimed, lease_of, submitted
 from tidemill.catalog.errors import ConcurrentModification
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (

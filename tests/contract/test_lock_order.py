@@ -21,8 +21,7 @@ from tests.contract.samples import LONG, a_job, a_namespace, a_part, a_version, 
 from tests.engine import AbsentWorker
 from tests.postgres import PostgresCluster
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
+from tidemill.catalog.model.identifiers import CreateMode, DropBehavior, DropMode, NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.operations.receipts import Mutation
 from tidemill.catalog.retries import ATTEMPTS, retry_deadlocks

@@ -12,8 +12,7 @@ from tests.contract.conftest import SHARED
 from tests.faulty_database import Fault, Faults, FaultyPostgres, FaultySqlite, database_file
 from tests.postgres import PostgresCluster
 from tidemill.catalog.errors import NamespaceNotFound
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath
 from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.store.engine import SqlStore, open_store
 

@@ -18,7 +18,7 @@ import sys
 from uuid import uuid4
 from tidemill.catalog.errors import NamespaceAlreadyExists
 from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace
 from tidemill.store.engine import open_store
 
 print("ready", flush=True)

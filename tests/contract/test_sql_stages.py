@@ -25,8 +25,7 @@ from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 from tidemill.lance.key_hashes import key_array
 from tidemill.spark.cluster import ClassicCluster
 from tidemill.spark.failures import StatementFailed
-from tidemill.spark.views.sql import run_sql
-from tidemill.spark.views.sql_tasks import whole_keys
+from tidemill.spark.views.sql import run_sql, whole_keys
 
 Row = dict[str, Any]
 

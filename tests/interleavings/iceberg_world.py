@@ -36,8 +36,7 @@ from tests.interleavings.iceberg_server import UNKNOWN_STATUS, UUID, Received, S
 from tests.interleavings.iceberg_wire import Wire, content_of, files_of, key_of, stored_state
 from tests.interleavings.model import History, Outcome, check_linearizable
 from tests.interleavings.scheduler import Action, Actor, Exploration, Run, explore
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import SqlStore, open_store
 

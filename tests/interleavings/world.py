@@ -36,8 +36,7 @@ from tidemill.catalog.errors import (
     TableVersionNotFound,
 )
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion, VersionEntry
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.errors import Unavailable

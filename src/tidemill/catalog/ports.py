@@ -11,8 +11,7 @@ from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.functions import Function, RegisteredFunction
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
 from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.secrets import Secret
 from tidemill.catalog.model.tables import (

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.functions import FunctionEncoding, value_output
+from tidemill.catalog.model.functions import Environment, FunctionEncoding, value_output
 from tidemill.functions.blobs import FileSource
 from tidemill.functions.calling.batches import (
     BoundFunction,

@@ -17,7 +17,7 @@ from uuid import uuid4
 import uv
 from packaging.requirements import InvalidRequirement, Requirement
 
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.functions.failures import ENVIRONMENT_FAILED, FunctionRaised, error_without_row, synthetic_error
 
 STDERR_LINES: Final = 20

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, WriteResult
 from tidemill.catalog.ports import CatalogTransaction

@@ -19,8 +19,13 @@ from tidemill.catalog.errors import (
 )
 from tidemill.catalog.locations import TableLocations, storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import SYSTEM_NAMESPACE, NamespacePath, TableIdent
-from tidemill.catalog.model.namespaces import CreateMode, Namespace
+from tidemill.catalog.model.identifiers import (
+    SYSTEM_NAMESPACE,
+    CreateMode,
+    Namespace,
+    NamespacePath,
+    TableIdent,
+)
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind, TableVersion
 from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import (

@@ -4,7 +4,7 @@
     bootstrap.py                       wiring: which adapter implements which port
     serve.py                           the HTTP server, its sibling processes and the workers it starts
     worker.py                          the worker: one Spark session, one job at a time, and maintenance
-    authentication.py                  who the caller is, and what they may do
+    access_control.py                  who the caller is, and what they may do
     secret_key.py                      the encryption key
     health.py, logs.py                 health checks and logs, for operators
     parent_watch.py                    stops the process when its parent is gone

@@ -155,6 +155,6 @@ def warm_up(session: SparkSession, tasks: int | None = None) -> None:
 
 
 def import_kernels(_: int) -> bytes:
-    for name in ("tidemill.spark.views.rows", "tidemill.spark.views.sql_tasks"):
+    for name in ("tidemill.spark.views.rows", "tidemill.spark.views.sql"):
         importlib.import_module(name)
     return b""

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, se
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, subject_of
 from tidemill.jobs.model.failures import ErrorPolicy

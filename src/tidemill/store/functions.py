@@ -10,8 +10,13 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, FunctionNotFound
-from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.functions import Function, RegisteredFunction, decode_envelope, encode_envelope
+from tidemill.catalog.model.functions import (
+    Environment,
+    Function,
+    RegisteredFunction,
+    decode_envelope,
+    encode_envelope,
+)
 from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import environments, functions
 

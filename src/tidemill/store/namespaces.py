@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Subquery, bindparam, delete, i
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath
 from tidemill.catalog.model.tables import Page
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import ROOT_ID, namespaces

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.functions import FunctionKind, source_function
+from tidemill.catalog.model.functions import Environment, FunctionKind, source_function
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import FunctionCall

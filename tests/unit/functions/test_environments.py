@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.environments import missing_packages, site_packages
 from tidemill.functions.isolation.pool import Isolation

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.model.coverage import Changes, Coverage
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, RowSelection

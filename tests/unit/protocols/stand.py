@@ -26,8 +26,7 @@ from tests.unit.protocols.stand_jobs import (
     ViewStatuses,
 )
 from tidemill.catalog.errors import BranchNotFound, NamespaceNotFound, TableAlreadyExists, TableNotFound
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
-from tidemill.catalog.model.namespaces import CreateMode, Namespace
+from tidemill.catalog.model.identifiers import CreateMode, Namespace, NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.tables import (
     MAIN_BRANCH,
     Declared,

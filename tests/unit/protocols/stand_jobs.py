@@ -10,8 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Environment, Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows

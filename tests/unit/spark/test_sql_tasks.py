@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.spark.views.sql_tasks import cast_values
+from tidemill.spark.views.sql import cast_values
 
 LISTS = pa.list_(pa.float32())
 VECTORS = pa.list_(pa.float32(), 2)

@@ -13,8 +13,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import create_engine
 
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.store.engine import SqlStore, open_store, switch_to_wal

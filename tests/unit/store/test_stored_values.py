@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import (
     BackfillRequest,

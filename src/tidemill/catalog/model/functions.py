@@ -1,4 +1,4 @@
-"""Functions as catalog objects: code, signature, digest, and their envelope."""
+"""Functions as catalog objects: code, signature, digest, envelope, and the environments they run in."""
 
 from __future__ import annotations
 
@@ -293,3 +293,23 @@ def _text(body: Mapping[str, Any], key: str, field: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"{field}.{key}", "is missing; it must be a non-empty string")
     return value
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Packages to install, in pip's notation, and variables to set. Empty: the environment of the worker."""
+
+    packages: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.packages and not self.variables
+
+    @property
+    def packages_digest(self) -> str:
+        """Identifies an installation, so the same packages are installed only once."""
+        return hashlib.sha256(json.dumps(sorted(self.packages)).encode()).hexdigest()
+
+
+OWN_ENVIRONMENT: Final = Environment()

@@ -1,9 +1,12 @@
-"""Identifiers of namespaces, tables and views."""
+"""Namespaces, and the identifiers of namespaces, tables and views."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
+from uuid import UUID
 
 from tidemill.errors import InvalidInput
 
@@ -85,3 +88,43 @@ def check_name(name: str, field: str) -> None:
         raise InvalidInput(
             field, f"{name!r} is not a valid name: '.', '..' and control characters are not allowed"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A named container of tables, views and further namespaces."""
+
+    namespace_id: UUID
+    path: NamespacePath
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class CreateMode(Enum):
+    """What to do if the name is taken."""
+
+    CREATE = "Create"
+    EXIST_OK = "ExistOk"
+    OVERWRITE = "Overwrite"
+
+
+class DropMode(Enum):
+    """What to do if the namespace does not exist."""
+
+    FAIL = "Fail"
+    SKIP = "Skip"
+
+
+class DropBehavior(Enum):
+    """What to do if the namespace is not empty."""
+
+    RESTRICT = "Restrict"
+    CASCADE = "Cascade"
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChanges:
+    """The properties that were set, those that were removed, and those to remove that did not exist."""
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]

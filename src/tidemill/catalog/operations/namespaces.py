@@ -8,8 +8,14 @@ from uuid import uuid4
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
 from tidemill.catalog.locations import TableLocations
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
+from tidemill.catalog.model.identifiers import (
+    CreateMode,
+    DropBehavior,
+    DropMode,
+    Namespace,
+    NamespacePath,
+    PropertyChanges,
+)
 from tidemill.catalog.model.tables import Page, Table
 from tidemill.catalog.operations.receipts import Mutation, Need, Needs, authorize
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles

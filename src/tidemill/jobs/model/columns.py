@@ -12,8 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
-from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment, Function, FunctionEncoding
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput

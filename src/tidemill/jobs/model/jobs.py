@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import InvalidJobTransition

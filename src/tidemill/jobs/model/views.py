@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
+from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment
 from tidemill.jobs.model.columns import FunctionCall, quoted
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
 from tidemill.jobs.model.plans import FragmentWork

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from packaging.requirements import InvalidRequirement, Requirement
 
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError

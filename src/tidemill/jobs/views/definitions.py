@@ -11,8 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from tidemill.catalog.errors import InvalidTableSchema
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
-from tidemill.catalog.model.functions import Function, FunctionKind
+from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment, Function, FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
 from tidemill.jobs.model.coverage import Coverage

@@ -2,8 +2,7 @@
 
 app.py                      the ASGI application: threads, request ids, the error boundary
 routing.py                  routes on raw paths
-call.py, operations.py      a request as handlers see it, its limits, and the operations it can call
-fields.py, identifiers.py, job_requests.py    fields of bodies, ids in paths, job options
+call.py, operations.py      a request as handlers see it, its limits and responses, and the operations it calls
+fields.py, job_requests.py  fields of bodies, ids in paths, job options
 arrow.py                    Arrow streams in bodies
-responses.py                JSON, Arrow and empty responses
 """

@@ -1,11 +1,13 @@
-"""A request as handlers see it: parsed, with its body, its caller and the limits that apply to it."""
+"""A request as handlers see it, with its body, its caller and its limits; and simple responses to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import orjson
+import pyarrow as pa
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
@@ -53,3 +55,27 @@ CallerResolver: TypeAlias = Callable[[Headers], Caller]
 def local_caller(_headers: Headers) -> Caller:
     """For embedded servers: every caller is the owner, and credentials are ignored."""
     return LOCAL_CALLER
+
+
+ARROW_FILE: Final = "application/vnd.apache.arrow.file"
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json")
+
+
+def empty_response() -> Response:
+    return Response(b"", 200)
+
+
+def arrow_stream_response(table: pa.Table) -> Response:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Response(sink.getvalue().to_pybytes(), 200, media_type=ARROW_STREAM)
+
+
+def without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    """Removes null entries: strict clients reject null for optional fields."""
+    return {key: entry for key, entry in value.items() if entry is not None}

@@ -8,7 +8,7 @@ Rooms:
 - `idempotency`: routes that change something; runs each once per Idempotency-Key and replays its response.
 - `mapping`, `parameters`: paths, bodies and query parameters as values.
 - `scan_mapping`, `expressions`: scans and their filters from and to JSON.
-- `responses`, `credentials`: what is sent back, with fresh credentials for each response.
+- `responses`: what is sent back, with fresh credentials for each response.
 - `errors`: the type and HTTP status of every error code.
 - `function_mapping`: registered Python functions as Iceberg functions.
 

@@ -17,7 +17,7 @@ from tidemill.catalog.errors import (
 )
 from tidemill.errors import ErrorCode, TidemillError
 from tidemill.protocols.http.app import Refusal
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import json_response
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ from tidemill.iceberg.planning.manifests import (
     extra_field,
 )
 from tidemill.iceberg.planning.scans import TASKS_PER_RESPONSE, FileTask, Plan, ScanRequest, check_snapshots
+from tidemill.protocols.http.call import without_nulls
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.responses import without_nulls
 from tidemill.protocols.iceberg.expressions import Filter, Json, filter_json, read_filter
 
 MIN_LONG: Final = -(2**63)

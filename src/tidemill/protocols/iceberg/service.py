@@ -9,8 +9,7 @@ from typing import Final
 from starlette.responses import Response
 
 from tidemill.protocols.http.app import Service
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.iceberg.errors import render_error
 from tidemill.protocols.iceberg.idempotency import with_checked_key

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.responses import without_nulls
+from tidemill.protocols.http.call import without_nulls
 
 MAX_DEPTH: Final = 20
 MAX_LENGTH: Final = 2**31 - 1

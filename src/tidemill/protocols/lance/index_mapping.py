@@ -16,8 +16,8 @@ from tidemill.jobs.model.indexes import (
     index_type_of,
     known_parameters,
 )
+from tidemill.protocols.http.call import without_nulls
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.responses import without_nulls
 
 INTEGER_PARAMETERS: Final = frozenset(
     {

@@ -17,8 +17,8 @@ from tidemill.catalog.model.json_values import checked_expression
 from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import Failure, Job, JobEvent, JobKind, JobState
-from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
-from tidemill.protocols.http.responses import without_nulls
+from tidemill.protocols.http.call import without_nulls
+from tidemill.protocols.http.fields import DEFAULT_DELIMITER
 
 JOB_STATES: Final[Mapping[JobState, str]] = {
     JobState.QUEUED: "IN_PROGRESS",

@@ -23,8 +23,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, namesp
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER
+from tidemill.protocols.http.fields import DEFAULT_DELIMITER, Fields
 from tidemill.protocols.lance.arrow_json import PLAIN_TYPES, parse_type
 
 REGISTRATION: Final = "lancedb"

@@ -21,9 +21,8 @@ from tidemill.lance.transactions import (
     UnsetMode,
     UnsetProperty,
 )
-from tidemill.protocols.http.call import KIB, Call
+from tidemill.protocols.http.call import KIB, Call, without_nulls
 from tidemill.protocols.http.fields import Fields, text_mapping
-from tidemill.protocols.http.responses import without_nulls
 from tidemill.protocols.lance.arrow_json import RENDERED, Vocabulary, metadata_json
 
 PROPERTIES_HEADER = "x-lance-table-properties"

@@ -13,8 +13,15 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, query_flag, query_integer, read_object
-from tidemill.protocols.http.identifiers import levels_of, namespace_of, table_of
+from tidemill.protocols.http.fields import (
+    Fields,
+    levels_of,
+    namespace_of,
+    query_flag,
+    query_integer,
+    read_object,
+    table_of,
+)
 from tidemill.protocols.http.routing import Route
 
 

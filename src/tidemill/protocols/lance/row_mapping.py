@@ -16,10 +16,8 @@ from tidemill.catalog.model.json_values import MAX_INTEGER, checked_expression
 from tidemill.errors import InvalidInput
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.lance.model.queries import QueryResult, RowOrder, TableQuery, VectorSearch
-from tidemill.protocols.http.call import MIB, Call
-from tidemill.protocols.http.fields import Fields, query_flag, text_mapping
-from tidemill.protocols.http.identifiers import levels_of
-from tidemill.protocols.http.responses import ARROW_FILE
+from tidemill.protocols.http.call import ARROW_FILE, MIB, Call
+from tidemill.protocols.http.fields import Fields, levels_of, query_flag, text_mapping
 from tidemill.protocols.lance.mapping import branch_of, properties_of
 from tidemill.protocols.lance.requests import is_lancedb
 from tidemill.protocols.lance.text_mapping import is_number, text_query

@@ -11,8 +11,9 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from tidemill.catalog.model.environments import OWN_ENVIRONMENT, Environment
 from tidemill.catalog.model.functions import (
+    OWN_ENVIRONMENT,
+    Environment,
     Function,
     FunctionKind,
     decode_base64,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.errors import ErrorCode
 from tidemill.protocols.http.app import Refusal
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import json_response
 
 MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.NAMESPACE_NOT_FOUND: 404,

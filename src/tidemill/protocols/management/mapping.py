@@ -6,8 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tidemill.catalog.model.environments import Environment
-from tidemill.catalog.model.functions import Function
+from tidemill.catalog.model.functions import Environment, Function
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import ColumnStatus

@@ -2,7 +2,7 @@
 
     rows              from one source row each: query and chunker views
     table_functions   by a table function, from a partition of the source at a time
-    sql, sql_tasks    by a statement: what the driver does, and what tasks read and write for it
+    sql               by a statement: what the driver does, and what tasks read and write for it
 
 All write through `lance.view_writer`, which compares the rows with those the view has.
 """

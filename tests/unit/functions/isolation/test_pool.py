@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.functions.calls import computed, settings, text_call
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.functions.api import CallSettings, FunctionRaised
 from tidemill.functions.isolation.pool import FunctionHost, Isolation, warm_up
 

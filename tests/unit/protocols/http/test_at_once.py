@@ -13,9 +13,8 @@ from starlette.responses import Response
 from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.app import HttpApp, Service
-from tidemill.protocols.http.call import Call, Handler, Limits, local_caller
+from tidemill.protocols.http.call import Call, Handler, Limits, json_response, local_caller
 from tidemill.protocols.http.operations import Operations
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.errors import render_error
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.datastructures import QueryParams
 
+from tidemill.catalog.model.identifiers import CreateMode
 from tidemill.catalog.model.json_values import read_choice
-from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.fields import MAX_JSON_DEPTH, Fields, query_flag, query_integer, read_object
 

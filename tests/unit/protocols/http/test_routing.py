@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from tidemill.errors import InvalidInput, MethodNotAllowed, RouteNotFound
 from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.identifiers import split_id
+from tidemill.protocols.http.fields import split_id
 from tidemill.protocols.http.routing import Route, Router, path_segments
 from tidemill.protocols.lance.service import ROUTES
 

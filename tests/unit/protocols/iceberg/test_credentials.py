@@ -11,7 +11,7 @@ from tidemill.catalog.model.identifiers import table_ident
 from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.iceberg.credentials import (
+from tidemill.protocols.iceberg.responses import (
     read_sign_request,
     signed_json,
     signing_config,

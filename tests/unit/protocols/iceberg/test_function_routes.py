@@ -16,8 +16,7 @@ from tests.protocol.iceberg.wire import check_form
 from tidemill.catalog.errors import FunctionNotFound, NamespaceNotFound
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller
 from tidemill.catalog.model.functions import RegisteredFunction, source_function
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import Namespace
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.protocols.http.call import Call, Limits

@@ -20,7 +20,7 @@ from tests.unit.protocols.envelopes import (
 )
 from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import some_job
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.protocols.stand import Stand
 from tidemill.catalog.model.callers import LOCAL_CALLER, Permission
-from tidemill.catalog.model.environments import Environment
+from tidemill.catalog.model.functions import Environment
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import BackfillRequest
 

@@ -10,8 +10,7 @@ from starlette.responses import Response
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.iceberg.function_mapping import function_metadata
 from tidemill.protocols.iceberg.mapping import namespace_of
 from tidemill.protocols.iceberg.parameters import page_body, page_of

@@ -6,13 +6,19 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import NamespacePath, namespace_path
-from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode, Namespace, PropertyChanges
+from tidemill.catalog.model.identifiers import (
+    CreateMode,
+    DropBehavior,
+    DropMode,
+    Namespace,
+    NamespacePath,
+    PropertyChanges,
+    namespace_path,
+)
 from tidemill.catalog.operations.namespaces import needs_to_change
 from tidemill.catalog.operations.receipts import Mutation
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import namespace_of, new_namespace_of, split_levels
 from tidemill.protocols.iceberg.parameters import page_body, page_of

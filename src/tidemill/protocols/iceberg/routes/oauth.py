@@ -12,9 +12,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from tidemill.errors import InvalidInput, Unauthenticated
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 
 CLIENT_CREDENTIALS: Final = "client_credentials"

@@ -11,11 +11,10 @@ from tidemill.errors import InvalidInput
 from tidemill.iceberg.errors import PlanNotFound, PlanTaskNotFound
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.planning.scans import Plan
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.responses import json_response
-from tidemill.protocols.iceberg.credentials import storage_credentials
 from tidemill.protocols.iceberg.mapping import table_of
+from tidemill.protocols.iceberg.responses import storage_credentials
 from tidemill.protocols.iceberg.routing import route_pair
 from tidemill.protocols.iceberg.scan_mapping import (
     RequestedScan,

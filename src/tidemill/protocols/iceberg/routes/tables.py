@@ -13,11 +13,9 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import Mutation
 from tidemill.iceberg.model.entries import Change, Entry, Purge, Registration, StagedTable
 from tidemill.iceberg.operations import needs
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import query_flag, read_object
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
-from tidemill.protocols.iceberg.credentials import read_sign_request, signed_json, storage_credentials
 from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import (
     change_of,
@@ -35,7 +33,10 @@ from tidemill.protocols.iceberg.responses import (
     created_table,
     loaded_table,
     no_content,
+    read_sign_request,
     respond_loaded,
+    signed_json,
+    storage_credentials,
     unregistered_table,
 )
 from tidemill.protocols.iceberg.routing import route_pair

@@ -10,9 +10,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.operations.receipts import Mutation
 from tidemill.iceberg.model.entries import Entry
 from tidemill.iceberg.operations import needs
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind
 from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import (

@@ -13,11 +13,9 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import quoted
 from tidemill.lance.model.edits import FieldMetadataUpdate
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.identifiers import table_of
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.fields import Fields, table_of
 from tidemill.protocols.http.job_requests import backfill_request, idempotency_key, require_main_branch
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.column_mapping import (
     ARROW_START,

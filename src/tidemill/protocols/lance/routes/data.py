@@ -8,14 +8,12 @@ from typing import Final
 import orjson
 from starlette.responses import Response
 
+from tidemill.catalog.model.identifiers import CreateMode
 from tidemill.catalog.model.json_values import read_choice
-from tidemill.catalog.model.namespaces import CreateMode
 from tidemill.lance.model.tables import InsertMode
 from tidemill.protocols.http.arrow import read_stream
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, query_integer
-from tidemill.protocols.http.identifiers import table_of
-from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import Fields, query_integer, table_of
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.geneva_jobs import JOBS_TABLE, job_rows
 from tidemill.protocols.lance.mapping import (

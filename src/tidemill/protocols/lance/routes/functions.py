@@ -18,10 +18,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.planning.column_progress import DeclaredColumn
 from tidemill.lance.model.queries import TableQuery
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.identifiers import namespace_of
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.fields import Fields, namespace_of
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.lancedb_functions import (
     is_listed,

@@ -9,10 +9,9 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.indexes import PENDING, IndexDefinition
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.job_requests import idempotency_key
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.index_mapping import (
     index_definition,

@@ -10,9 +10,8 @@ from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.functions import RegisteredFunction
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
 from tidemill.jobs.model.jobs import JobState
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, arrow_stream_response, json_response, without_nulls
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.responses import arrow_stream_response, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.job_mapping import (
     EVENT_SCHEMA,

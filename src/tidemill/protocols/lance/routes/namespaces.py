@@ -7,12 +7,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import NamespacePath
-from tidemill.catalog.model.namespaces import CreateMode, DropBehavior, DropMode
+from tidemill.catalog.model.identifiers import CreateMode, DropBehavior, DropMode, NamespacePath
 from tidemill.catalog.operations.receipts import Mutation
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.identifiers import namespace_of
-from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
+from tidemill.protocols.http.call import Call, empty_response, json_response, without_nulls
+from tidemill.protocols.http.fields import namespace_of
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import properties_of
 from tidemill.protocols.lance.requests import namespace_request, read_page

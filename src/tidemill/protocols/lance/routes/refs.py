@@ -10,8 +10,7 @@ from starlette.responses import Response
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page
 from tidemill.lance.model.tables import Branch, Tag
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.requests import is_lancedb, read_page, table_request
 

@@ -8,10 +8,8 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.secrets import Secret
 from tidemill.errors import InvalidInput
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.http.identifiers import namespace_of
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.fields import Fields, namespace_of
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.requests import table_request
 

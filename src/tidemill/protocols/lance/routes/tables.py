@@ -9,10 +9,8 @@ from starlette.responses import Response
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
 from tidemill.catalog.model.tables import Declared, Page
 from tidemill.lance.model.tables import RegisterMode
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, query_flag
-from tidemill.protocols.http.identifiers import delimiter_of, namespace_of, split_id
-from tidemill.protocols.http.responses import empty_response, json_response, without_nulls
+from tidemill.protocols.http.call import Call, empty_response, json_response, without_nulls
+from tidemill.protocols.http.fields import Fields, delimiter_of, namespace_of, query_flag, split_id
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.arrow_json import Vocabulary
 from tidemill.protocols.lance.mapping import (

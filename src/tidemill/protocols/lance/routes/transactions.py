@@ -20,10 +20,8 @@ from tidemill.lance.batches import (
     VersionRange,
     version_range,
 )
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import Fields, read_object
-from tidemill.protocols.http.identifiers import levels_of
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.fields import Fields, levels_of, read_object
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import (
     branch_of,

@@ -12,10 +12,8 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Page, TableVersion
 from tidemill.errors import InvalidInput
 from tidemill.lance.model.tables import TableStatistics
 from tidemill.lance.versions.commit import Order
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import query_integer
-from tidemill.protocols.http.identifiers import table_of
-from tidemill.protocols.http.responses import json_response, without_nulls
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import query_integer, table_of
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import branch_of, json_mapping, version_entry, version_json
 from tidemill.protocols.lance.requests import flag_of, read_page, table_request

@@ -10,10 +10,9 @@ from starlette.responses import Response
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.catalog.model.sql import quoted_name
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.identifiers import namespace_of
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import namespace_of
 from tidemill.protocols.http.job_requests import idempotency_key, refresh_request
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.arrow_json import Vocabulary, schema_json
 from tidemill.protocols.lance.lancedb_sql import read_query

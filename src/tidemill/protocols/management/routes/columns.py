@@ -9,11 +9,9 @@ from starlette.responses import Response
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import RowSelection
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.identifiers import table_of
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import read_object, table_of
 from tidemill.protocols.http.job_requests import idempotency_key, preview_request
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.mapping import page_limit, row_error_json, row_token, status_json
 

@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.functions import decode_envelope
 from tidemill.jobs.service.environments import environment_of
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.responses import json_response
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.management.mapping import environment_json, function_json
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.responses import json_response
+from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route
 
 

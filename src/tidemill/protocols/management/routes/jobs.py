@@ -18,11 +18,16 @@ from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.json_values import Choice, read_choice
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.model.jobs import Job, JobEvent, JobKind, JobRevision, JobState
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import query_integer, read_object
-from tidemill.protocols.http.identifiers import DEFAULT_DELIMITER, delimiter_of, split_id, table_of
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import (
+    DEFAULT_DELIMITER,
+    delimiter_of,
+    query_integer,
+    read_object,
+    split_id,
+    table_of,
+)
 from tidemill.protocols.http.job_requests import backfill_request, refresh_request
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.mapping import (
     event_json,

@@ -6,11 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.protocols.http.call import Call
-from tidemill.protocols.http.fields import read_object
-from tidemill.protocols.http.identifiers import table_of
+from tidemill.protocols.http.call import Call, json_response, without_nulls
+from tidemill.protocols.http.fields import read_object, table_of
 from tidemill.protocols.http.job_requests import idempotency_key, verify_request
-from tidemill.protocols.http.responses import json_response, without_nulls
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.mapping import (
     lineage_json,
