@@ -2,7 +2,7 @@
 
 app.py                      the ASGI application: threads, request ids, the error boundary
 routing.py                  routes on raw paths
-call.py, operations.py      a request as handlers see it, its limits and responses, and the operations it calls
+call.py, operations.py      a request as handlers see it, responses to it, and the operations it can call
 fields.py, job_requests.py  fields of bodies, ids in paths, job options
 arrow.py                    Arrow streams in bodies
 """
