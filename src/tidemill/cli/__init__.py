@@ -8,7 +8,7 @@
     jobs.py, views.py, manifests.py    the commands of those names; `verify` is in views.py
     options.py      options that several commands share
     output.py       tables for people, JSON for machines
-    target.py       which server a command talks to
+    server_address.py    which server a command talks to
 
 Commands other than `serve`, `work` and `doctor` are users of the SDK and see nothing that a Python user
 could not see. Imports of the server happen only inside the commands that need it, so that `tidemill
