@@ -10,7 +10,7 @@ from tidemill.jobs.views.behavior import ViewBehavior
 from tidemill.jobs.views.chunker import ChunkerViews
 from tidemill.jobs.views.definitions import ViewDefinition
 from tidemill.jobs.views.query import QueryViews
-from tidemill.jobs.views.sql_kind import StatementViews
+from tidemill.jobs.views.sql_kind import SqlViews
 from tidemill.jobs.views.table_function import TableFunctionViews
 
 BEHAVIORS: Final[Mapping[ViewKind, ViewBehavior]] = {
@@ -18,10 +18,10 @@ BEHAVIORS: Final[Mapping[ViewKind, ViewBehavior]] = {
     ViewKind.CHUNKER: ChunkerViews(),
     ViewKind.UDTF: TableFunctionViews(),
 }
-STATEMENT: Final = StatementViews()
+SQL: Final = SqlViews()
 
 
 def behavior_of(view: MaterializedView | ViewDefinition) -> ViewBehavior:
     """Clients and the database call a view given as SQL a query with a statement; only this knows of it."""
-    is_statement = view.kind is ViewKind.QUERY and view.statement is not None
-    return STATEMENT if is_statement else BEHAVIORS[view.kind]
+    is_sql = view.kind is ViewKind.QUERY and view.statement is not None
+    return SQL if is_sql else BEHAVIORS[view.kind]

@@ -34,7 +34,7 @@ from tidemill.jobs.views.sql.lineage import statement_links
 from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 
 
-class StatementViews(ViewBehavior):
+class SqlViews(ViewBehavior):
     through = Through.SQL
 
     def check_function(self, definition: ViewDefinition) -> None:

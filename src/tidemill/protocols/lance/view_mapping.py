@@ -36,11 +36,10 @@ from tidemill.protocols.lance.geneva_mapping import GENEVA_BACKEND, check_pickle
 from tidemill.protocols.lance.lancedb_sql import is_sql, query_text, read_sql, view_text
 
 EnvironmentReader = Callable[[Fields], Environment]
+# Geneva calls a chunker a scalar udtf.
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
-    "query": ViewKind.QUERY,
-    "chunker": ViewKind.CHUNKER,
+    **{kind.value: kind for kind in ViewKind},
     "scalar_udtf": ViewKind.CHUNKER,
-    "udtf": ViewKind.UDTF,
 }
 # Query options that make no sense for a view over a plain scan, or would change its rows at each refresh.
 UNSUPPORTED_QUERY_KEYS: Final = (
@@ -83,7 +82,7 @@ def environment_reader(call: Call) -> EnvironmentReader:
 def view_kind(fields: Fields) -> ViewKind:
     kind = fields.required_text("kind").lower()
     if kind not in VIEW_KINDS:
-        raise InvalidInput("kind", f"{kind!r:.60} is none of query, chunker, udtf")
+        raise InvalidInput("kind", f"{kind!r:.60} is none of {', '.join(ViewKind)}")
     return VIEW_KINDS[kind]
 
 
