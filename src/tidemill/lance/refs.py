@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import lance
 
@@ -23,11 +24,14 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, Unavailable
 from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.datasets import translated
+from tidemill.lance.datasets import backoff, translated
 from tidemill.lance.model.tables import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.lance.versions.commit import VersionOperations
+
+REF_ATTEMPTS: Final = 20
+MISSING_REFERENCE: Final = re.compile(r"not found: \S*/_refs/", re.IGNORECASE)
 
 
 class RefOperations:
@@ -172,7 +176,7 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="tag"):
-            tags: dict[str, Any] = dataset.tags.list()
+            tags = _while_refs_change(table, dataset.tags.list)
         return {
             name: Tag(name, ref["version"], ref["manifest_size"] or 0, ref.get("branch") or MAIN_BRANCH)
             for name, ref in sorted(tags.items())
@@ -195,7 +199,7 @@ class LanceTableRefs:
         if dataset is None:
             return {}
         with translated(table.ident, field="branch"):
-            branches: dict[str, Any] = dataset.branches.list()
+            branches = _while_refs_change(table, dataset.branches.list)
         return {name: _branch(name, ref) for name, ref in sorted(branches.items())}
 
     def create_branch(self, table: Table, name: str, version: int) -> None:
@@ -209,13 +213,29 @@ class LanceTableRefs:
         """Also removes its files; raises InvalidTableState if other branches start from it."""
         try:
             with translated(table.ident, field="name"):
-                _get(table).branches.delete(name)
+                dataset = _get(table)
+                _while_refs_change(table, lambda: dataset.branches.delete(name))
         except OSError as error:
             if "is referenced by" in str(error):
                 raise InvalidTableState(
                     table.ident, f"branch '{name}' has branches of its own; delete those first"
                 ) from error
             raise
+
+
+def _while_refs_change(table: Table, call: Callable[[], Any]) -> Any:
+    """Calls pylance again if a reference that it listed was deleted before it could be read.
+
+    Clients delete references without asking us, and pylance reads all of them, even to delete a branch.
+    """
+    for attempt in range(REF_ATTEMPTS):
+        try:
+            return call()
+        except (ValueError, OSError) as error:
+            if MISSING_REFERENCE.search(str(error)) is None:
+                raise
+            backoff(attempt)
+    raise Unavailable(f"The tags and branches of {table.ident} keep changing; try again")
 
 
 def _open(table: Table) -> lance.LanceDataset | None:
