@@ -1,4 +1,4 @@
-"""Restores and branches, raced in every order.
+"""Restores and branches, raced in many orders.
 
 pylance does the work inside the server. What it stages is not a step, since nobody else knows of it; every
 call back into the catalog is, and so is the moment before it writes the reference of a new branch.
@@ -39,6 +39,8 @@ from tidemill.lance.versions.commit import Order
 
 DIE: Final = Action.DIE
 BRANCH: Final = "dev"
+# A commit of pylance's looks at the table several times, so there are too many orders to try all of them.
+DEEP_ORDERS: Final = 2_000
 
 Line: TypeAlias = tuple[str, ...] | None
 """Who made the versions of the branch, from its first one on; None where there is no branch."""
@@ -269,5 +271,5 @@ def test_one_order_explains_what_everybody_saw(deployment: Deployment, name: str
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_one_order_explains_what_everybody_saw_in_all_orders(deployment: Deployment, name: str) -> None:
-    print(f"{name}: {walk(deployment, SCENARIOS[name])}")
+def test_one_order_explains_what_everybody_saw_in_many_orders(deployment: Deployment, name: str) -> None:
+    print(f"{name}: {walk(deployment, SCENARIOS[name], DEEP_ORDERS)}")
