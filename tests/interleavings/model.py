@@ -76,6 +76,21 @@ class Put:
 
 
 @dataclass(frozen=True)
+class Withdraw:
+    """Takes back the content of a batch that failed, if it was there at all and nothing builds on it."""
+
+    version: int
+    content: str
+
+    def apply(self, state: State, outcome: Outcome, result: object) -> State | Impossible:
+        return IMPOSSIBLE
+
+    def effects(self, state: State) -> Sequence[State]:
+        is_latest = state is not None and len(state) == self.version and state[-1] == self.content
+        return [state[:-1]] if state is not None and is_latest else []
+
+
+@dataclass(frozen=True)
 class Append:
     """Commits content of a client as the next version, whatever its number, which is the result."""
 
