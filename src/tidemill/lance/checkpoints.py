@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -35,9 +35,12 @@ from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
 from tidemill.lance.column_files import get_fragment
-from tidemill.lance.datasets import LanceTableData
-from tidemill.lance.sources import LanceSourceTables
 from tidemill.storage.warehouse import open_location
+
+if TYPE_CHECKING:
+    # Spark tasks import this module, and what commits to tables takes them a second and 50 MB to load.
+    from tidemill.lance.datasets import LanceTableData
+    from tidemill.lance.sources import LanceSourceTables
 
 
 class LanceCheckpoints:
