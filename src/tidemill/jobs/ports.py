@@ -302,7 +302,7 @@ class SourceTables(Protocol):
         """These columns (dotted paths go inside) of these rows, in their order."""
 
     def check_where(self, table: Table, where: str) -> None:
-        """Raises InvalidInput when the filter makes no sense for the table."""
+        """Raises InvalidInput if the filter is invalid for the table."""
 
     def columns_read(
         self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
@@ -310,7 +310,7 @@ class SourceTables(Protocol):
         """The source columns that a view's rows depend on."""
 
     def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
-        """The columns a query yields; raises InvalidInput or TableColumnNotFound when it makes no sense."""
+        """The columns a query yields; raises InvalidInput or TableColumnNotFound if it is invalid."""
 
     def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[Partition]:
         """One for each value the column has in the matching rows."""
@@ -420,7 +420,7 @@ class StageExecutor(Protocol):
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]: ...
 
     def compute_rows(self, stage: FillColumn, watch: StageWatch) -> Sequence[ComputedRows]:
-        """Computes the values and puts them in safety, but writes no column file."""
+        """Computes the values and checkpoints them, but writes no column file."""
 
     def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
         """Makes rows of a view and compares them with those it has."""

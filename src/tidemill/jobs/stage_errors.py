@@ -21,7 +21,7 @@ class RowFailed(TidemillError):
 
 
 class TaskProcessLost(TidemillError):
-    """The process of a task was gone all of a sudden; what it had put in safety is still there."""
+    """The process of a task died suddenly; what it had checkpointed is still there."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -95,7 +95,7 @@ def path_of(column: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """How many rows a function gets at a time, and how often results are put in safety.
+    """How many rows a function gets at a time, and how often results are checkpointed.
 
     The first batch is small: how slow the function is, is not known yet, and nothing is safe before it ends.
     The interval counts the time spent in the function. Without one it follows how much there is to lose:
@@ -110,7 +110,7 @@ class BatchPolicy:
     flush_interval: timedelta | None = None
 
     def is_due(self, unsaved_seconds: float, total_seconds: float) -> bool:
-        """Whether results should be put in safety after so much time since the last time, and in all."""
+        """Whether to write a checkpoint, given the time since the last one and the time in all."""
         if self.flush_interval is not None:
             return unsaved_seconds >= self.flush_interval.total_seconds()
         return unsaved_seconds >= min(LONGEST_FLUSH, max(SHORTEST_FLUSH, total_seconds * LOST_SHARE))
@@ -189,7 +189,7 @@ class ColumnFile:
 
 @dataclass(frozen=True)
 class ComputedRows:
-    """Rows whose values are in safety as checkpoints, and those on which the function failed."""
+    """Rows whose values are checkpointed, and those on which the function failed."""
 
     rows: BitMap64
     reused_rows: int

@@ -154,7 +154,7 @@ class BackfillRunner:
                 self._run_group(one, version, group, f"{one.name}.o{number}")
 
     def _run_group(self, one: _Pass, version: int, group: CommitGroup, part: str) -> None:
-        """A task whose process was killed costs what it had not put in safety, not the job."""
+        """A task whose process was killed costs what it had not checkpointed, not the job."""
         for attempt in range(LOST_PROCESSES + 1):
             try:
                 files, computed = self._compute(one, version, group, is_suspect=attempt > 0)
