@@ -50,7 +50,7 @@ from tidemill.jobs.worker.preview import PreviewRunner
 from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
 from tidemill.lance.checkpoints import LanceCheckpoints
-from tidemill.lance.committing_namespace import CommittingNamespace
+from tidemill.lance.datasets import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.publisher import LancePublisher

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tidemill.sdk.errors import ClientError, JobCancelled, JobFailed, TidemillRequestError
     from tidemill.sdk.explain import Explanation, RefreshExplanation
     from tidemill.sdk.functions import UDF, chunker, udf
-    from tidemill.sdk.job_results import Difference, Preview, Verification
-    from tidemill.sdk.jobs import Job, JobEvent
+    from tidemill.sdk.jobs import Difference, Job, JobEvent, Preview, Verification
     from tidemill.sdk.lake import Lake
     from tidemill.sdk.options import Manifest, ManifestInfo, OnError, fail, retry, skip
     from tidemill.sdk.status import ColumnStatus, Lineage, LineageStep, RowErrorInfo, ViewStatus
@@ -84,7 +83,7 @@ _MODULES: Final = {
     "ChunkerDefinition": "sdk.definitions",
     "ClientError": "sdk.errors",
     "ColumnStatus": "sdk.status",
-    "Difference": "sdk.job_results",
+    "Difference": "sdk.jobs",
     "Explanation": "sdk.explain",
     "Job": "sdk.jobs",
     "JobCancelled": "sdk.errors",
@@ -96,7 +95,7 @@ _MODULES: Final = {
     "Manifest": "sdk.options",
     "ManifestInfo": "sdk.options",
     "OnError": "sdk.options",
-    "Preview": "sdk.job_results",
+    "Preview": "sdk.jobs",
     "QueryDefinition": "sdk.definitions",
     "RefreshExplanation": "sdk.explain",
     "RowErrorInfo": "sdk.status",
@@ -105,7 +104,7 @@ _MODULES: Final = {
     "TableFunctionDefinition": "sdk.definitions",
     "TableUDF": "sdk.table_functions",
     "TidemillRequestError": "sdk.errors",
-    "Verification": "sdk.job_results",
+    "Verification": "sdk.jobs",
     "View": "sdk.view",
     "ViewStatus": "sdk.status",
     "bind": "sdk.definitions",

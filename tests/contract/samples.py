@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
+from tidemill.catalog.model.callers import Receipt
 from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
-from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.jobs.model.columns import ComputedColumn

@@ -14,7 +14,7 @@ import pytest
 from tests.contract.samples import LONG, NOTHING, a_namespace, a_receipt, path
 from tests.contract.threads import together
 from tidemill.catalog.errors import ReceiptExists
-from tidemill.catalog.model.receipts import Receipt
+from tidemill.catalog.model.callers import Receipt
 from tidemill.jobs.ports import JobStore
 from tidemill.store import receipts
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import tidemill
 from tests.e2e.calls import CallLog
 from tests.e2e.tables import TIMEOUT, Maker, refreshed
-from tidemill.sdk.job_results import Verification
+from tidemill.sdk.jobs import Verification
 
 Row: TypeAlias = dict[str, Any]
 Shown: TypeAlias = list[tuple[Any, ...]]

@@ -19,7 +19,7 @@ from tidemill.jobs.planning import column_progress
 from tidemill.jobs.worker import backfill as backfills
 from tidemill.lance import changes, publisher
 from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
-from tidemill.lance.column_files import get_fragment, merged
+from tidemill.lance.fragments import get_fragment, merged
 from tidemill.spark import kernels
 from tidemill.spark.reading import FragmentReader
 from tidemill.store.bookkeeping import SqlCoverageRepository

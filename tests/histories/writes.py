@@ -12,7 +12,7 @@ from lance import LanceOperation
 
 from tests.engine import Engine
 from tests.histories.computing import Number
-from tidemill.lance.committing_namespace import CommittingNamespace
+from tidemill.lance.datasets import CommittingNamespace
 
 COMPUTED: Final = ("y", "other", "sum")
 

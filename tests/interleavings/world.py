@@ -46,8 +46,7 @@ from tidemill.lance.batches import BatchOperations, CreateVersion, VersionRange
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
-from tidemill.lance.snapshots import LanceTableSnapshots
-from tidemill.lance.tables import TableOperations
+from tidemill.lance.tables import LanceTableSnapshots, TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
 from tidemill.server.access_control import AllowEverything
 from tidemill.storage.local import LocalTableFiles

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
+from tidemill.catalog.model.callers import Caller, Permission, Receipt, StorageAccess
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
-from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.model.secrets import Secret
 from tidemill.catalog.model.tables import (
     Declared,

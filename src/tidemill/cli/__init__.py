@@ -6,9 +6,8 @@
     runs.py         `backfill`, `refresh`, `preview` and `explain`
     columns.py      `columns`, `errors` and `lineage`
     jobs.py, views.py, manifests.py    the commands of those names; `verify` is in views.py
-    options.py      options that several commands share
+    options.py      options that several commands share, among them which server a command talks to
     output.py       tables for people, JSON for machines
-    server_address.py    which server a command talks to
 
 Commands other than `serve`, `work` and `doctor` are users of the SDK and see nothing that a Python user
 could not see. Imports of the server happen only inside the commands that need it, so that `tidemill

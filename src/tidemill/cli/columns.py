@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import BranchOption, ColumnArgument, JsonOption, TableArgument, with_groups
+from tidemill.cli.options import BranchOption, ColumnArgument, JsonOption, TableArgument, Target, with_groups
 from tidemill.cli.output import print_errors, print_json, print_line, print_lineage, print_status
-from tidemill.cli.server_address import Target
 from tidemill.jobs.model.jobs import RowSelection
 from tidemill.sdk.lake import Lake
 

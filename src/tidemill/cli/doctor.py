@@ -17,9 +17,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.markup import escape
 
-from tidemill.cli.options import JsonOption
+from tidemill.cli.options import ROOT, JsonOption, RootOption
 from tidemill.cli.output import console, print_json
-from tidemill.cli.server_address import ROOT, RootOption
 from tidemill.errors import TidemillError
 from tidemill.sdk.connection import find_server
 

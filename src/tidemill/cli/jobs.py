@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import JsonOption, with_groups
+from tidemill.cli.options import JsonOption, Target, with_groups
 from tidemill.cli.output import (
     follow,
     print_event,
@@ -16,7 +16,6 @@ from tidemill.cli.output import (
     print_line,
     print_state,
 )
-from tidemill.cli.server_address import Target
 from tidemill.jobs.model.jobs import JobKind, JobState
 
 jobs_app = typer.Typer(no_args_is_help=True, help="Inspect, pause and cancel jobs.")

@@ -9,9 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidemill.cli.options import JsonOption, with_groups
+from tidemill.cli.options import JsonOption, Target, with_groups
 from tidemill.cli.output import console, print_json, print_result
-from tidemill.cli.server_address import Target
 
 manifests_app = typer.Typer(no_args_is_help=True, help="Manage packages and variables for functions.")
 

@@ -1,12 +1,16 @@
-"""Options of commands: groups that a command takes as one value, and those that job requests declare."""
+"""Options of commands: groups that a command takes as one value, and those that job requests declare.
+
+`Target` chooses the server: an address, or the server that runs under a root folder.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import typer
@@ -14,6 +18,9 @@ import typer
 from tidemill.jobs.model.failures import ErrorPolicy
 from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.options import Option, options_of
+from tidemill.sdk.connection import DEFAULT_ROOT, connect, find_server
+from tidemill.sdk.errors import ServerUnreachable
+from tidemill.sdk.lake import Lake
 from tidemill.sdk.options import OnError, fail, retry, skip
 
 TableArgument = Annotated[
@@ -135,3 +142,44 @@ class ErrorOptions:
         if not given and self.on_error is not OnErrorChoice.RETRY:
             return None
         return retry(**given)  # type: ignore[arg-type]  # each name has its own type
+
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", envvar="TIDEMILL_URL", help="Address of the server; takes precedence over --root."),
+]
+RootOption = Annotated[
+    Path, typer.Option("--root", envvar="TIDEMILL_ROOT", help="Folder of a server on this machine.")
+]
+CredentialOption = Annotated[
+    str | None,
+    typer.Option(
+        "--credential",
+        envvar="TIDEMILL_CREDENTIAL",
+        metavar="ID:SECRET",
+        help="Credential of a client; other users can see command lines, so prefer the environment.",
+    ),
+]
+ROOT = Path(DEFAULT_ROOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The options that choose the server."""
+
+    url: UrlOption = None
+    root: RootOption = ROOT
+    credential: CredentialOption = field(default=None, repr=False)
+
+    def open(self) -> Lake:
+        """The lake at the address, or of the server that runs under the root; starts none."""
+        return connect(self.url or self._found(), credential=self.credential)
+
+    def _found(self) -> str:
+        found = find_server(self.root.absolute())
+        if found is None:
+            raise ServerUnreachable(
+                f"No server runs under {self.root}; start one with 'tidemill serve --root {self.root}', "
+                "or give --url"
+            )
+        return found

@@ -18,8 +18,7 @@ from rich.tree import Tree
 from tidemill.jobs.model.jobs import JobState
 from tidemill.sdk.errors import JobCancelled, JobFailed
 from tidemill.sdk.explain import counted, duration_text
-from tidemill.sdk.job_results import Preview, Verification, shortened
-from tidemill.sdk.jobs import Job, JobEvent, note
+from tidemill.sdk.jobs import Job, JobEvent, Preview, Verification, note, shortened
 from tidemill.sdk.names import dotted
 from tidemill.sdk.status import ColumnStatus, Lineage, LineageStep, RowErrorInfo
 

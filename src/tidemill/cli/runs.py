@@ -15,11 +15,11 @@ from tidemill.cli.options import (
     PreviewOptions,
     RefreshOptions,
     TableArgument,
+    Target,
     ViewArgument,
     with_groups,
 )
 from tidemill.cli.output import preview_json, print_json, print_preview, print_result, report
-from tidemill.cli.server_address import Target
 
 explain_app = typer.Typer(no_args_is_help=True, help="Show what a backfill or refresh would do, and why.")
 

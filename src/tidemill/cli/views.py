@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import JsonOption, NoWaitOption, VerifyOptions, ViewArgument, with_groups
+from tidemill.cli.options import JsonOption, NoWaitOption, Target, VerifyOptions, ViewArgument, with_groups
 from tidemill.cli.output import print_json, print_result, print_verification, report
-from tidemill.cli.server_address import Target
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.definitions import SqlDefinition
 from tidemill.sdk.view import View

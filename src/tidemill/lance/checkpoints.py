@@ -34,7 +34,7 @@ from tidemill.catalog.model.tables import Table
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
-from tidemill.lance.column_files import get_fragment
+from tidemill.lance.fragments import get_fragment
 from tidemill.storage.warehouse import open_location
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import TransactionEffect
-from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.datasets import CommittingNamespace, LanceTableData
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate

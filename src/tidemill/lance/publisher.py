@@ -31,8 +31,7 @@ from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.ports import TransactionEffect
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
-from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.datasets import LanceTableData, backoff, is_retryable, translated
+from tidemill.lance.datasets import CommittingNamespace, LanceTableData, backoff, is_retryable, translated
 from tidemill.lance.fragments import with_deletions
 from tidemill.lance.versions.commit import VersionOperations
 

@@ -25,8 +25,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.datasets import backoff, translated
+from tidemill.lance.datasets import CommittingNamespace, backoff, translated
 from tidemill.lance.model.tables import Branch, Tag, check_branch_name, check_tag_name
 from tidemill.lance.versions.commit import VersionOperations
 

@@ -20,8 +20,7 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
 from tidemill.jobs.service.columns import ColumnOperations
-from tidemill.lance.committing_namespace import CommittingNamespace
-from tidemill.lance.datasets import backoff, is_conflict, translated
+from tidemill.lance.datasets import CommittingNamespace, backoff, is_conflict, translated
 from tidemill.lance.field_paths import parse_path, resolve_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields

@@ -5,7 +5,7 @@
     functions.py, table_functions.py       `@udf`, `@chunker` and `@udtf`
     signatures.py, hints.py, digest.py, payload.py    a Python function as a function version
     definitions.py, options.py, data.py    definitions of columns and views, options of jobs, and rows
-    jobs.py, explain.py, job_results.py, status.py    what the server answers
+    jobs.py, explain.py, status.py    what the server answers
     errors.py                              one tree of exceptions
 
 Every public name has a docstring whose examples run against a real server. The SDK imports values of the

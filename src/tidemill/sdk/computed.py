@@ -11,8 +11,7 @@ from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
 from tidemill.sdk.definitions import Columns, column_entry, quoted, struct_outputs
 from tidemill.sdk.explain import Explanation, backfill_explanation
 from tidemill.sdk.http import Params, ServerClient, pages
-from tidemill.sdk.job_results import Preview, read_preview
-from tidemill.sdk.jobs import Job, get_job
+from tidemill.sdk.jobs import Job, Preview, get_job, read_preview
 from tidemill.sdk.names import dotted, url_id
 from tidemill.sdk.options import Manifest, OnError, PolicyName, request_body
 from tidemill.sdk.status import ColumnStatus, RowErrorInfo, column_status, row_error

@@ -4,11 +4,9 @@
     bootstrap.py                       wiring: which adapter implements which port
     serve.py                           the HTTP server, its sibling processes and the workers it starts
     worker.py                          the worker: one Spark session, one job at a time, and maintenance
-    access_control.py                  who the caller is, and what they may do
-    secret_key.py                      the encryption key
-    health.py, logs.py                 health checks and logs, for operators
-    parent_watch.py                    stops the process when its parent is gone
-    coalesced_writes.py                sends the head and the body of a response in one packet
+    access_control.py                  who the caller is, what they may do, and the secret key
+    health.py                          the health check
+    processes.py                       logs of both processes, and how they stop when their parent is gone
 
 Only this package and `cli` read the process environment; all other packages receive values. It may import
 everything except `cli`, and only `cli` imports it.

@@ -14,22 +14,28 @@ from __future__ import annotations
 
 import hmac
 import math
+import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final, Protocol, TypeAlias
 
 import orjson
+from cryptography.fernet import Fernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from starlette.datastructures import Headers
 
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import InvalidInput, PermissionDenied, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken, TokenIssuer
-from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
 
 API_KEY_HEADER: Final = "x-api-key"
@@ -259,3 +265,51 @@ def _namespace_of(resource: NamespacePath | TableIdent) -> NamespacePath:
 
 def _with_implied(granted: frozenset[Permission]) -> frozenset[Permission]:
     return frozenset().union(*(IMPLIED[permission] for permission in granted))
+
+
+KEY_FILE: Final = "secret.key"
+
+
+class InstallationCipher:
+    """Authenticated encryption: `open` needs the same key and rejects modified data."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+
+    def seal(self, value: bytes) -> bytes:
+        return self._fernet.encrypt(value)
+
+    def open(self, sealed: bytes) -> bytes:
+        return self._fernet.decrypt(sealed)
+
+    def derive(self, purpose: bytes) -> bytes:
+        """Derives an independent key for another purpose."""
+        return HKDF(SHA256(), 32, salt=None, info=purpose).derive(urlsafe_b64decode(self._key))
+
+    @cached_property
+    def _fernet(self) -> Fernet:
+        return Fernet(self._key)
+
+    @cached_property
+    def _key(self) -> bytes:
+        configured = self._settings.secret_key
+        if configured is None:
+            return _read_or_create_key(self._settings.root / KEY_FILE)
+        try:
+            Fernet(configured.encode())
+        except ValueError as error:
+            raise InvalidInput("secret_key", "must be 32 bytes in URL-safe base64") from error
+        return configured.encode()
+
+
+def _read_or_create_key(path: Path) -> bytes:
+    """The first process that needs the key creates it. A link makes concurrent starters agree on one."""
+    if not path.exists():
+        # Only its owner can read a temporary file.
+        with NamedTemporaryFile(dir=path.parent) as file:
+            file.write(Fernet.generate_key())
+            file.flush()
+            os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(file.name, path)
+    return path.read_bytes()

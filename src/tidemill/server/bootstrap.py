@@ -41,10 +41,9 @@ from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.rows import RowOperations
 from tidemill.lance.schemas import SchemaOperations
-from tidemill.lance.snapshots import SnapshotOperations
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.stored_queries import StoredQueryOperations
-from tidemill.lance.tables import TableOperations
+from tidemill.lance.tables import SnapshotOperations, TableOperations
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
@@ -52,10 +51,10 @@ from tidemill.server.access_control import (
     AllowEverything,
     Authentication,
     GrantAuthorizer,
+    InstallationCipher,
     open_authentication,
 )
 from tidemill.server.health import ServerHealth, WorkerLiveness
-from tidemill.server.secret_key import InstallationCipher
 from tidemill.server.settings import ServerSettings
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.s3 import S3TableFiles, parse_prefix

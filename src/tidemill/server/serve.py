@@ -11,6 +11,7 @@ server is killed, so no child outlives its server and keeps the port or the Spar
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -20,20 +21,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Final
+from typing import Any, Final, cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Limits
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
-from tidemill.server.coalesced_writes import CoalescingProtocol
 from tidemill.server.health import WorkerState
-from tidemill.server.logs import configure_logs
-from tidemill.server.parent_watch import GRACE_SECONDS, stop_with_stdin
+from tidemill.server.processes import GRACE_SECONDS, configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings
 from tidemill.storage.local import LocalTableFiles
 
@@ -250,3 +250,44 @@ def _remove_state_file(settings: ServerSettings) -> None:
     with suppress(FileNotFoundError):
         if json.loads(file.read_text())["pid"] == os.getpid():
             file.unlink()
+
+
+RESPONSE_START: Final = b"HTTP/1.1 "
+INTERIM_CONTINUE: Final = b"HTTP/1.1 100 "
+
+
+class CoalescingTransport:
+    """Holds back the head of a response until its body arrives, or until the next turn of the event loop.
+
+    uvicorn writes them separately, which costs two system calls and wakes the client twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held_head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held_head and data.startswith(RESPONSE_START) and not data.startswith(INTERIM_CONTINUE):
+            self._held_head = data
+            self._loop.call_soon(self._flush)
+            return
+        combined, self._held_head = self._held_head + data, b""
+        self._transport.write(combined)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held_head:
+            head, self._held_head = self._held_head, b""
+            self._transport.write(head)
+
+
+class CoalescingProtocol(HttpToolsProtocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast("asyncio.Transport", CoalescingTransport(transport)))

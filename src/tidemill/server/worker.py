@@ -50,8 +50,7 @@ from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
 from tidemill.server.access_control import AllowEverything
 from tidemill.server.bootstrap import Adapters, build_jobs, build_purger, open_adapters
-from tidemill.server.logs import configure_logs
-from tidemill.server.parent_watch import stop_with_stdin
+from tidemill.server.processes import configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings
 from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions

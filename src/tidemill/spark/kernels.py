@@ -36,7 +36,7 @@ from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint, write_finished
-from tidemill.lance.column_files import ColumnFileWriter, describe_file, get_fragment, merged
+from tidemill.lance.fragments import ColumnFileWriter, describe_file, get_fragment, merged
 from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
 from tidemill.spark.task_reports import TaskReport
 

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tidemill.catalog.errors import ReceiptExists
-from tidemill.catalog.model.receipts import Receipt
+from tidemill.catalog.model.callers import Receipt
 from tidemill.store.column_types import DatabaseTime, in_milliseconds
 from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.schema import receipts

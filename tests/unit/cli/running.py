@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.sdk.noting import NotingServer
-from tidemill.cli import server_address
+from tidemill.cli import options
 from tidemill.cli.main import app
 
 
@@ -18,7 +18,7 @@ class CommandLine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
         self.server = NotingServer(**answers)
-        monkeypatch.setattr(server_address, "connect", lambda url, credential=None: self.server.lake())
+        monkeypatch.setattr(options, "connect", lambda url, credential=None: self.server.lake())
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, [*arguments, "--url", "http://lake"], env={"COLUMNS": "200"})

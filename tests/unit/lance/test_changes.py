@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Watched
 from tidemill.lance.changes import find_changes
-from tidemill.lance.column_files import ColumnFileWriter, describe_file
+from tidemill.lance.fragments import ColumnFileWriter, describe_file
 
 Change = Callable[[LanceDataset], object]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tidemill.sdk.job_results import Preview, shortened
+from tidemill.sdk.jobs import Preview, shortened
 from tidemill.sdk.status import RowErrorInfo
 
 ROWS = pa.table({"_rowid": [0, 17], "text": ["a tide", "the mill"], "words": [2, None]})

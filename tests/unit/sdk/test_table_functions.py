@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.sdk.test_definitions import DOCS, FakeSource, passages
 from tidemill.catalog.model.functions import FunctionKind, decode_envelope, encode_envelope
-from tidemill.functions.calling.tables import yielded_batches
+from tidemill.functions.calling.in_process import yielded_batches
 from tidemill.functions.failures import FunctionRaised
 from tidemill.sdk import payload
 from tidemill.sdk.functions import function_of, signature_of

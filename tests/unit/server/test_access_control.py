@@ -16,8 +16,13 @@ from starlette.datastructures import Headers
 from tidemill.catalog.model.callers import LOCAL_CALLER, OWN_PRINCIPALS, Caller
 from tidemill.errors import InvalidInput, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential
-from tidemill.server.access_control import ClientAuthentication, TokenSigner, open_authentication
-from tidemill.server.secret_key import KEY_FILE, InstallationCipher
+from tidemill.server.access_control import (
+    KEY_FILE,
+    ClientAuthentication,
+    InstallationCipher,
+    TokenSigner,
+    open_authentication,
+)
 from tidemill.server.serve import _as_environment, serve
 from tidemill.server.settings import ServerSettings, load_settings
 

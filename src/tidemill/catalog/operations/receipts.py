@@ -14,9 +14,8 @@ from datetime import timedelta
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from tidemill.catalog.errors import ReceiptExists
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller, Permission, Receipt
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.receipts import Receipt
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 from tidemill.errors import CommitStateUnknown, Unavailable, Unprocessable
 

@@ -1,13 +1,21 @@
-"""The in-process executor. It runs in a task that trusts the function, and inside every child process."""
+"""Calls in this process: the executor of rows, and table functions.
+
+The executor runs in a task that trusts the function, and inside every child process. Table functions read
+their source and yield batches, always in the process of the task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
-from tidemill.catalog.model.functions import FunctionKind
+import pyarrow as pa
+
+from tidemill.catalog.model.functions import Function, FunctionKind
 from tidemill.functions.calling.batches import BoundFunction, Part, Rows
-from tidemill.functions.calling.chunks import ChunkCalls
-from tidemill.functions.calling.limits import CallProgress
+from tidemill.functions.calling.chunks import ChunkCalls, as_table
+from tidemill.functions.calling.limits import CallProgress, timeout_error, with_timeout
 from tidemill.functions.calling.retries import Attempt, Executor
 from tidemill.functions.calling.scalar import ScalarCalls, VectorizedCalls
 from tidemill.functions.encodings import open_function
@@ -42,3 +50,38 @@ class InProcessExecutor:
 
     def close(self) -> None:
         """Keeps the function open for the next task of this process."""
+
+
+NO_MORE: Final = object()
+# A timer of zero seconds would be switched off.
+MIN_SECONDS: Final = 0.001
+
+
+def yielded_batches(function: Function, source: Any, output: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the result of a table function in the columns of `output`; raises FunctionRaised."""
+    try:
+        call = open_function(function).call
+    except FUNCTION_ERRORS as error:
+        raise as_function_raised(error, f"{function.name} cannot be opened: ") from error
+    try:
+        for answer in _timed(with_timeout(call, function.timeout_seconds)(source), function.timeout_seconds):
+            yield from as_table(answer, output).to_batches()
+    except FUNCTION_ERRORS as error:
+        raise as_function_raised(error) from error
+
+
+def _timed(generator: Iterable[Any], seconds: float | None) -> Iterator[Any]:
+    """Limits the time a generator spends on its own work; the time of its consumer does not count."""
+    results, spent = iter(generator), 0.0
+    while True:
+        began_at = time.monotonic()
+        try:
+            left = None if seconds is None else max(seconds - spent, MIN_SECONDS)
+            answer = with_timeout(next, left)(results, NO_MORE)
+        finally:
+            spent += time.monotonic() - began_at
+            if seconds is not None and spent > seconds:
+                raise timeout_error(seconds)
+        if answer is NO_MORE:
+            return
+        yield answer

@@ -3,7 +3,7 @@
     query, chunker, table_function, sql_kind
                   the kinds; each is an object with the answers that differ from kind to kind
     behavior      the questions: check, settle, read, keys, stage, sample, links
-    one_source    what all kinds but SQL share
+                  (`query` also has what all kinds but SQL share)
     kinds         the list; `behavior_of` finds the kind of a view
     definitions   what a caller says about a new view
     progress      looks at a view and its sources, for a plan

@@ -15,7 +15,7 @@ from tidemill.jobs.ports import SourceTables
 from tidemill.jobs.views.behavior import SourceReading
 from tidemill.jobs.views.definitions import ReadSource, ViewDefinition, check_row_function
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
-from tidemill.jobs.views.one_source import RowViews
+from tidemill.jobs.views.query import RowViews
 
 INPUTS: Final = "udtf_spec.input_columns"
 

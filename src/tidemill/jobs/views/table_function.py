@@ -24,7 +24,7 @@ from tidemill.jobs.views.definitions import (
     check_row_function,
 )
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
-from tidemill.jobs.views.one_source import OneSourceViews
+from tidemill.jobs.views.query import OneSourceViews
 
 # Types whose values can be written into a condition, and of which no two are equal by accident.
 KEY_TYPES: Final[Sequence[Callable[[pa.DataType], bool]]] = (

@@ -27,9 +27,8 @@ from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.rows import RowOperations
 from tidemill.lance.schemas import SchemaOperations
-from tidemill.lance.snapshots import SnapshotOperations
 from tidemill.lance.stored_queries import StoredQueryOperations
-from tidemill.lance.tables import TableOperations
+from tidemill.lance.tables import SnapshotOperations, TableOperations
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
 

@@ -10,7 +10,6 @@ Rooms:
 - `scan_mapping`, `expressions`: scans and their filters from and to JSON.
 - `responses`: what is sent back, with fresh credentials for each response.
 - `errors`: the type and HTTP status of every error code.
-- `function_mapping`: registered Python functions as Iceberg functions.
 
 A commit flows like this: `routes.tables.update_table` is declared with `mutation_route`, which reads the
 table's name, checks permissions and looks for an earlier response. Without one it runs the route with a

@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from tidemill.catalog.errors import ReceiptExists
-from tidemill.catalog.model.receipts import Receipt
+from tidemill.catalog.model.callers import Receipt
 from tidemill.catalog.operations.receipts import Mutation, Needs, PendingReceipt
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.protocols.http.call import Call

@@ -1,21 +1,26 @@
-"""The management API: all its routes as one service."""
+"""The management API: the health check, and all its routes as one service."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
+from starlette.responses import Response
+
 from tidemill.protocols.http.app import Service
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.routing import Route
 from tidemill.protocols.management.errors import render_error
-from tidemill.protocols.management.routes import (
-    columns,
-    functions,
-    health,
-    jobs,
-    views,
-)
+from tidemill.protocols.management.routes import columns, functions, jobs, views
+
+
+def health(call: Call) -> Response:
+    report = call.operations.health.health()
+    return json_response(asdict(report), 200 if report.is_serving else 503)
+
 
 ROUTES: Final = (
-    *health.ROUTES,
+    Route("GET", "/api/v1/health", health, is_public=True),
     *functions.ROUTES,
     *columns.ROUTES,
     *views.ROUTES,

@@ -28,7 +28,7 @@ from tidemill.jobs.model.views import (
     WrittenRows,
 )
 from tidemill.jobs.planning.refresh import rows_fitting
-from tidemill.lance.column_files import get_fragment
+from tidemill.lance.fragments import get_fragment
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import (
     DENSE,

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.views import KEY, RunSql, SqlInput, ViewTarget, WrittenRows
 from tidemill.jobs.views.sql.types import is_list, read_type, spark_type
-from tidemill.lance.column_files import get_fragment
+from tidemill.lance.fragments import get_fragment
 from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.failures import SPARK_ERRORS, statement_failure

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.functions.api import FunctionRaised
-from tidemill.functions.calling.tables import yielded_batches
+from tidemill.functions.calling.in_process import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
 from tidemill.functions.failures import describe
 from tidemill.functions.isolation.pool import FunctionHost

@@ -1,12 +1,18 @@
-"""Structured logs on standard error: readable on a terminal, JSON lines elsewhere."""
+"""What the server and the worker process have in common: logs, and stopping with their parent.
+
+Logs are structured and go to standard error: readable on a terminal, JSON lines elsewhere. A process whose
+parent is gone learns it from its standard input, which is closed then.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from threading import Thread, Timer
 from typing import Final
 
 import orjson
@@ -77,3 +83,24 @@ def _add_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict
 @lru_cache(maxsize=1)
 def _formatted_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+GRACE_SECONDS = 10.0
+
+
+def stop_with_stdin(stop: Callable[[], None], wake: Callable[[], None] | None = None) -> None:
+    """Calls `stop` when standard input closes, and exits if that takes too long.
+
+    Until then, any input calls `wake`.
+    """
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            if wake is not None:
+                wake()
+        last_resort = Timer(GRACE_SECONDS, os._exit, args=(1,))
+        last_resort.daemon = True
+        last_resort.start()
+        stop()
+
+    Thread(target=watch, name="stdin", daemon=True).start()

@@ -18,7 +18,7 @@ from tidemill.catalog.model.functions import (
     geneva_function,
     source_function,
 )
-from tidemill.protocols.iceberg.function_mapping import function_metadata, type_json
+from tidemill.protocols.iceberg.routes.functions import function_metadata, type_json
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

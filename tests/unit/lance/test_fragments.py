@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
-from tidemill.lance.column_files import ColumnFileWriter, merged
+from tidemill.lance.fragments import ColumnFileWriter, merged
 
 VALUES = {
     "int": pa.array([1, None, 3], pa.int32()),

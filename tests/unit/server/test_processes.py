@@ -6,7 +6,7 @@ import orjson
 import pytest
 import structlog
 
-from tidemill.server.logs import MAX_EVENT_BYTES, cut_long_values
+from tidemill.server.processes import MAX_EVENT_BYTES, cut_long_values
 
 
 def rendered(**event: object) -> bytes:
