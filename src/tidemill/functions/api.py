@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Environment, FunctionEncoding, value_output
+from tidemill.catalog.model.functions import Environment, value_output
 from tidemill.functions.blobs import FileSource
 from tidemill.functions.calling.batches import (
     BoundFunction,
@@ -206,7 +206,7 @@ class _FunctionRunner:
 
     def _choose_executor(self) -> ChildExecutor | InProcessExecutor:
         host, environment = self._settings.host, self._environment()
-        is_expression = self._bound.function.encoding is FunctionEncoding.SQL
+        is_expression = self._bound.function.is_expression
         if is_expression or (host.isolation is Isolation.TASK and environment.is_empty):
             return InProcessExecutor(self._bound)
         packages = site_packages(environment, host.environments_root)

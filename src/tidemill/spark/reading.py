@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.functions import Function
 from tidemill.jobs.model.columns import FillColumn, FunctionCall, path_of, quoted
 from tidemill.jobs.model.coverage import member_mask
 from tidemill.jobs.model.plans import FragmentWork
@@ -179,7 +179,7 @@ class InputReader:
 
 def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
     """The expressions to scan for a function; the scan itself evaluates a SQL function."""
-    if call.function.encoding is FunctionEncoding.SQL:
+    if call.function.is_expression:
         return {f"{prefix}_0": expression_of(call.function)}
     return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
 

@@ -87,6 +87,11 @@ class Function:
     def value_type(self) -> pa.DataType:
         return self.output.field(VALUE_FIELD).type
 
+    @property
+    def is_expression(self) -> bool:
+        """Whether the Lance scan evaluates it, instead of Python."""
+        return self.encoding is FunctionEncoding.SQL
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFunction:

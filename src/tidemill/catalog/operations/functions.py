@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function, FunctionEncoding, RegisteredFunction
+from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction
 
@@ -30,7 +30,7 @@ class FunctionOperations:
         self._authorizer.require(caller, Permission.READ, NamespacePath())
         with self._store.transaction() as tx:
             registered = tx.functions.list_registered()
-        return [item for item in registered if item.function.encoding is not FunctionEncoding.SQL]
+        return [item for item in registered if not item.function.is_expression]
 
     def get(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
         """One version of a function, by default the latest; raises FunctionNotFound."""

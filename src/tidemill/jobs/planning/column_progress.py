@@ -8,7 +8,7 @@ from uuid import UUID
 from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import Table
 from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.columns import ComputedColumn, subject_of
@@ -94,7 +94,7 @@ class Assessor:
         """The table may have lost columns since the job was submitted; raises TableColumnNotFound."""
         column, known = declared.column, snapshot.schema.names
         needed = list(column.names)
-        if declared.function.encoding is FunctionEncoding.SQL:
+        if declared.function.is_expression:
             # Its inputs are those it may name; whether it can do without one, the table format says.
             expression = {declared.column.name: declared.function.name}
             self._sources.project(declared.table, SourceQuery((), expression), "computed")

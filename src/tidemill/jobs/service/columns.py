@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function, FunctionEncoding, sql_function
+from tidemill.catalog.model.functions import Function, sql_function
 from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer, TableFiles
@@ -158,7 +158,7 @@ class ColumnOperations:
         with self._store.transaction() as tx:
             for column in tx.derived.list_columns(table.table_id):
                 read = sorted(set(column.inputs).intersection(new_names))
-                is_text = tx.functions.get(column.function_digest).encoding is FunctionEncoding.SQL
+                is_text = tx.functions.get(column.function_digest).is_expression
                 if read and is_text:
                     raise InvalidInput(
                         "rename", f"the expression of '{column.name}' reads {read}; drop it first"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind
 from tidemill.catalog.ports import Authorizer
@@ -185,14 +185,13 @@ def _computed_links(tx: JobTransaction, table_id: UUID) -> list[Link]:
     links: list[Link] = []
     for column in tx.derived.list_columns(table_id):
         function = tx.functions.get(column.function_digest)
-        is_expression = function.encoding is FunctionEncoding.SQL
-        through = Through.EXPRESSION if is_expression else Through.FUNCTION
+        through = Through.EXPRESSION if function.is_expression else Through.FUNCTION
         links += [
             Link(
                 Node(table_id, made),
                 Node(table_id, top_level(name)),
                 through,
-                None if is_expression else name_of(function),
+                None if function.is_expression else name_of(function),
             )
             for made in column.names
             for name in column.inputs
