@@ -26,8 +26,8 @@ from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
+from tidemill.lance.changes import same_values
 from tidemill.lance.storable_types import find_fault
-from tidemill.lance.value_comparison import same_values
 
 ROWS: Final = 20
 FILES: Final = "2.2"

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.lance.changes import BITS, same_values
 from tidemill.lance.key_hashes import NULL_HASH, SEED, Hashes, key_array
-from tidemill.lance.value_comparison import BITS, same_values
 
 FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
 POSITION_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)

@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from tidemill.lance.value_comparison import same_values
+from tidemill.lance.changes import same_values
 
 NESTED = pa.struct([("a", pa.list_(pa.int32())), ("b", pa.string())])
 CASES = [

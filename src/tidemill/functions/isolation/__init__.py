@@ -27,5 +27,5 @@ call is still the same one second after its limit, the task kills the child and 
 without another try. A zygote exits when its task does, and its children with it.
 
 Modules: in the task `supervision` (ChildExecutor), `pool` (with the settings), `clients`; in the other
-processes `zygote_main`, `child_main`; between them `protocol`. May import `calling`, but not `api`.
+processes `child_main` (zygotes and children); between them `protocol`. May import `calling`, but not `api`.
 """

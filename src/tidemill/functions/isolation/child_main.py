@@ -1,8 +1,15 @@
-"""The program of a child, from the fork on: opens one function and calls it until the channel is closed."""
+"""The programs of the other processes: the zygote, and the children that it forks.
+
+A zygote is a clean Python process that has imported Arrow and forks a child per request. Starting Python and
+importing Arrow takes up to a second, a fork milliseconds. Every import here delays the start of a zygote, so
+this module imports nothing that only the task needs. A child opens one function and calls it until the
+channel is closed.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -10,8 +17,11 @@ import resource
 import signal
 import socket
 import sys
+import time
 import traceback
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from threading import RLock
 from typing import Any, Final
@@ -25,7 +35,16 @@ from tidemill.functions.calling.in_process import open_executor
 from tidemill.functions.calling.limits import PROGRESS_BYTES, CallProgress
 from tidemill.functions.calling.retries import Executor
 from tidemill.functions.failures import FUNCTION_ERRORS, FunctionRaised, as_function_raised
-from tidemill.functions.isolation.protocol import Channel, Kind, Message, part_metadata, read_attempt
+from tidemill.functions.isolation.protocol import (
+    FORK,
+    REQUEST,
+    RESPONSE,
+    Channel,
+    Kind,
+    Message,
+    part_metadata,
+    read_attempt,
+)
 
 PR_SET_PDEATHSIG: Final = 1
 IS_LINUX: Final = sys.platform == "linux"
@@ -135,3 +154,67 @@ class RemoteSource:
     def read_at(self, offset: int, length: int) -> bytes:
         request = {**self._position, "offset": offset, "length": length}
         return bytes(self._server.read_blob(request).body)
+
+
+POLL_SECONDS: Final = 0.005
+
+
+class Zygote:
+    """Forks children and reaps them; exits when the task closes the control socket."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: set[int] = set()
+
+    def run(self) -> None:
+        while True:
+            raw, fds, *_ = socket.recv_fds(self._control, REQUEST.size, 2)
+            if len(raw) < REQUEST.size:
+                break
+            operation, number, milliseconds = REQUEST.unpack(raw)
+            result = self._fork(number, fds) if operation == FORK else self._end(number, milliseconds / 1000)
+            self._control.sendall(RESPONSE.pack(result))
+        for pid in list(self._children):
+            self._end(pid, 0)
+
+    def _fork(self, memory_bytes: int, fds: list[int]) -> int:
+        zygote_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._control.close()
+            run_child(zygote_pid, memory_bytes, *fds)
+        for fd in fds:
+            os.close(fd)
+        self._children.add(pid)
+        return pid
+
+    def _end(self, pid: int, wait_seconds: float) -> int:
+        """Waits for a child to exit, then kills it. Returns its exit code, negative if it was a signal."""
+        self._children.discard(pid)
+        give_up_at = time.monotonic() + wait_seconds
+        found, status = os.waitpid(pid, os.WNOHANG)
+        while not found and time.monotonic() < give_up_at:
+            time.sleep(POLL_SECONDS)
+            found, status = os.waitpid(pid, os.WNOHANG)
+        # The group includes what the child started. A new child may not have made its group yet.
+        for kill in (os.killpg,) if found else (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(status if found else os.waitpid(pid, 0)[1])
+
+
+def main() -> None:
+    """Standard input is the control socket."""
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What functions print goes to the log.
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Python warns about forking with threads; the libraries that have started some by now support it.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+    # The first conversion makes Arrow look for optional libraries: once here, instead of in every child.
+    pa.array([0], pa.int64())
+    gc.freeze()
+    Zygote(control).run()

@@ -52,7 +52,7 @@ from tidemill.functions.isolation.protocol import (
 START_CODE: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "import site; [site.addsitedir(path) for path in json.loads(sys.argv[2])]; "
-    "from tidemill.functions.isolation.zygote_main import main; main()"
+    "from tidemill.functions.isolation.child_main import main; main()"
 )
 LOCALE: Final = "C.UTF-8"
 SHUTDOWN_SECONDS: Final = 5.0

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidemill.functions.calling.batches import Part
 from tidemill.functions.calling.retries import Attempt
 from tidemill.functions.failures import FailedRows, Raised
-from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy, RowFailure
+from tidemill.jobs.model.failures import ErrorPolicy, RowFailure
 
 # A request has an operation, a number (FORK: memory limit, END_CHILD: process id) and milliseconds to wait.
 # The response is one number: process id or exit code. FORK also passes two descriptors: channel and progress.
@@ -122,9 +122,7 @@ def read_failure(message: Message) -> RowFailure:
 
 
 def read_attempt(metadata: Mapping[str, Any]) -> Attempt:
-    policy = metadata["policy"]
-    action, retry_on = ErrorAction(policy["action"]), tuple(policy["retry_on"])
-    return Attempt(metadata["number"], ErrorPolicy(**{**policy, "action": action, "retry_on": retry_on}))
+    return Attempt(metadata["number"], ErrorPolicy.from_json(metadata["policy"], "policy"))
 
 
 def _raised(metadata: Mapping[str, Any]) -> Raised:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-IMPORTED = "import sys; import tidemill.functions.isolation.zygote_main; print(*sys.modules)"
+IMPORTED = "import sys; import tidemill.functions.isolation.child_main; print(*sys.modules)"
 # Only the task needs them.
 TASK_MODULES = {
     "concurrent.futures",
