@@ -43,3 +43,23 @@ def test_text_is_found_by_queries_that_arrive_printed(pushed: Any) -> None:
 def test_a_printed_query_that_cannot_be_read_is_refused(pushed: Any) -> None:
     with pytest.raises(RuntimeError, match="send it as structured_query"):
         pushed.search(asked.MultiMatchQuery("row", ["text"])).limit(9).to_list()
+
+
+def test_a_view_is_opened_by_location_and_queried_on_the_server(
+    server: RunningServer, table: TableOnWire
+) -> None:
+    """The files have the internal column, and the server returns it only by name."""
+    body = {"kind": "query", "source_query": f"SELECT id FROM {table.namespace}.t"}
+    path = f"/v1/materialized_view/{table.namespace}$v/create"
+    assert table.http.post(path, json=body).status_code == 201
+    opened = []
+    for operations in ([], ["QueryTable"]):
+        database = lancedb.connect_namespace(
+            "rest", {"uri": server.url}, namespace_client_pushdown_operations=operations
+        )
+        opened.append(database.open_table("v", namespace_path=[table.namespace]))
+    assert [view.schema.names for view in opened] == [["__source_row_id", "id"]] * 2
+    by_location, pushed = (view.search().limit(9).to_arrow() for view in opened)
+    assert (by_location.column_names, pushed.column_names) == (["__source_row_id", "id"], ["id"])
+    named = opened[1].search().select(["__source_row_id"]).limit(9).to_arrow()
+    assert named.column_names == ["__source_row_id"]

@@ -44,9 +44,7 @@ def ended(http: httpx.Client, job_id: str) -> None:
 
 
 def rows(table: Any) -> list[tuple[Any, ...]]:
-    found = table.search().to_arrow()
-    shown = [name for name in found.schema.names if not name.startswith("__")]
-    return sorted(tuple(row[name] for name in shown) for row in found.to_pylist())
+    return sorted(tuple(row.values()) for row in table.search().to_arrow().to_pylist())
 
 
 @pytest.mark.operation("CreateMaterializedView", "RefreshMaterializedView", client="remote")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import lance
 import pyarrow as pa
 import pytest
 
@@ -86,6 +87,12 @@ def made(table: TableOnWire, name: str, body: Any) -> pa.Schema:
     return pa.ipc.open_file(rows.content).schema
 
 
+def stored_names(table: TableOnWire, name: str) -> list[str]:
+    """The columns in storage, as a reader by location sees them."""
+    location = TableOnWire(table.http, SPACE, name).asked("describe")["location"]
+    return list(lance.dataset(location).schema.names)
+
+
 def described(table: TableOnWire, name: str) -> Any:
     answer = table.http.post(f"/v1/materialized_view/{SPACE}${name}/describe", json={})
     assert answer.status_code == 200, answer.text
@@ -96,7 +103,8 @@ def described(table: TableOnWire, name: str) -> Any:
 @pytest.mark.parametrize("output", [None, schema_text(*COUNTED), schema_text(KEY, *COUNTED)])
 def test_a_statement_says_its_columns_itself(t: TableOnWire, name: str, output: str | None) -> None:
     schema = made(t, name, view(GROUPED, output_schema=output))
-    assert schema.names == ["__key", "text", "n"]
+    assert schema.names == ["text", "n"]
+    assert stored_names(t, name) == ["__key", "text", "n"]
     told = described(t, name)
     assert (told["query"], told["source_table"], told["source_namespace"]) == (GROUPED, "t", [SPACE])
     assert (told["projections"], told["filter"], told["limit"]) == ([], None, None)
@@ -105,21 +113,22 @@ def test_a_statement_says_its_columns_itself(t: TableOnWire, name: str, output: 
 @pytest.mark.operation("CreateMaterializedView", client="http")
 def test_a_statement_has_several_sources(t: TableOnWire, name: str) -> None:
     text = f"SELECT a.id, b.text AS other FROM {T} AS a JOIN {SPACE}.other AS b ON a.id = b.id"
-    assert made(t, name, view(text, **SQL)).names == ["__key", "id", "other"]
+    assert made(t, name, view(text, **SQL)).names == ["id", "other"]
     assert t.http.get(f"/v1/namespace/{SPACE}/materialized_view/list").json() == {"views": [name]}
 
 
 @pytest.mark.operation("CreateMaterializedView", client="http")
 def test_a_plain_scan_in_sql_is_a_scan(t: TableOnWire, name: str) -> None:
     text = f"/* mine */ SELECT id, text AS label FROM {T} WHERE id > 1 LIMIT 2"
-    assert made(t, name, view(text, **SQL)).names == ["__source_row_id", "id", "label"]
+    assert made(t, name, view(text, **SQL)).names == ["id", "label"]
     assert described(t, name)["filter"] == "id > 1"
 
 
 @pytest.mark.operation("CreateMaterializedView", client="http")
 @pytest.mark.parametrize("text", ["opaque", "  ", '{"format": "other/1", "joins": []}', "\u00e4\n\ttext"])
 def test_a_definition_in_another_form_is_kept_as_it_is(t: TableOnWire, name: str, text: str) -> None:
-    assert made(t, name, view(text)).names == ["__source_row_id", "id"]
+    assert made(t, name, view(text)).names == ["id"]
+    assert stored_names(t, name) == ["__source_row_id", "id"]
     assert described(t, name)["query"] == text
 
 
@@ -127,13 +136,14 @@ def test_a_definition_in_another_form_is_kept_as_it_is(t: TableOnWire, name: str
 def test_a_query_view_has_columns_of_functions(t: TableOnWire, name: str) -> None:
     output = schema_text(SOURCE_ROW, ID, pa.field("size", pa.int64()))
     schema = made(t, name, view(functions(function(), limit=2, offset=1), output_schema=output))
-    assert schema.names == ["__source_row_id", "id", "size"]
+    assert schema.names == ["id", "size"]
 
 
 @pytest.mark.operation("CreateMaterializedView", client="http")
 @pytest.mark.parametrize("output", [tuple(COUNTS.output), (KEY, *COUNTS.output)])
 def test_a_partitioned_view_has_a_key(t: TableOnWire, name: str, output: tuple[pa.Field, ...]) -> None:
-    assert made(t, name, table_view(SCAN, *output, partition_by="text")).names == ["__key", "text", "n"]
+    assert made(t, name, table_view(SCAN, *output, partition_by="text")).names == ["text", "n"]
+    assert stored_names(t, name) == ["__key", "text", "n"]
 
 
 @pytest.mark.operation("CreateMaterializedView", client="http")
@@ -146,12 +156,59 @@ def test_a_view_is_made_from_a_view(t: TableOnWire, name: str) -> None:
     made(t, name, view(SCAN))
     try:
         all_columns = view(query(SPACE, name, columns=None))
-        assert made(t, "second", all_columns).names == ["__source_row_id", "id"]
+        assert made(t, "second", all_columns).names == ["id"]
         counted = view(f"SELECT id, count(*) AS n FROM {SPACE}.second GROUP BY id", **SQL)
-        assert made(t, "third", counted).names == ["__key", "id", "n"]
+        assert made(t, "third", counted).names == ["id", "n"]
     finally:
         for later in ("second", "third"):
             t.http.post(f"/v1/materialized_view/{SPACE}${later}/drop", json={})
+
+
+WORD = pa.field("word", pa.string())
+CHILD = pa.field("__child_index", pa.int32(), nullable=False)
+CHUNKS: dict[str, Any] = {"kind": "chunker", "udtf_spec": spec(WORDS, "chunker", input_columns=["text"])}
+
+
+@pytest.mark.operation("CreateMaterializedView", "DescribeTable", "QueryTable", client="http")
+@pytest.mark.parametrize(
+    ("body", "shown", "internal"),
+    [
+        (view(f"SELECT id FROM {T}"), [ID], [SOURCE_ROW]),
+        (view(SCAN), [ID], [SOURCE_ROW]),
+        (view(SCAN, **CHUNKS), [ID, WORD], [SOURCE_ROW, CHILD]),
+        (view(GROUPED), list(COUNTED), [KEY]),
+        (table_view(SCAN, partition_by="text"), list(COUNTS.output), [KEY]),
+    ],
+    ids=["sql scan", "query", "chunker", "sql", "udtf"],
+)
+@pytest.mark.parametrize("form", ["without", "with", "last"])
+def test_internal_columns_are_not_asked_for_and_not_shown(
+    t: TableOnWire, name: str, body: Any, shown: list[pa.Field], internal: list[pa.Field], form: str
+) -> None:
+    given = {"without": shown, "with": [*internal, *shown], "last": [*shown, *internal]}[form]
+    seen, hidden = [field.name for field in shown], [field.name for field in internal]
+    assert made(t, name, body | {"output_schema": schema_text(*given)}).names == seen
+    table = TableOnWire(t.http, SPACE, name)
+    assert [field["name"] for field in table.asked("describe")["schema"]["fields"]] == seen
+    assert stored_names(t, name) == [*hidden, *seen]
+    by_name = {"k": 1, "vector": [], "columns": {"column_names": hidden}, "filter": f"{hidden[0]} >= 0"}
+    assert pa.ipc.open_file(table.post("query", by_name).content).schema.names == hidden
+    assert table.asked("count_rows", {"predicate": f"{hidden[0]} >= 0"}) == 0
+
+
+@pytest.mark.operation("CreateMaterializedView", client="http")
+def test_an_internal_column_of_another_view_is_shown_where_it_was_selected(t: TableOnWire, name: str) -> None:
+    made(t, name, view(SCAN, **CHUNKS, output_schema=schema_text(ID, WORD)))
+    try:
+        text = f"SELECT word, __child_index FROM {SPACE}.{name}"
+        assert made(t, "second", view(text, **SQL)).names == ["word", "__child_index"]
+        stored = {"query": f"SELECT * FROM {SPACE}.{name}"}
+        assert t.http.post(f"/v1/view/{SPACE}$third/create", json=stored).status_code == 200
+        rows = TableOnWire(t.http, SPACE, "third").post("query", {"k": 1, "vector": []})
+        assert pa.ipc.open_file(rows.content).schema.names == ["id", "word"]
+    finally:
+        t.http.post(f"/v1/materialized_view/{SPACE}$second/drop", json={})
+        t.http.post(f"/v1/view/{SPACE}$third/drop", json={})
 
 
 @pytest.mark.parametrize(
@@ -170,6 +227,9 @@ def test_a_view_is_made_from_a_view(t: TableOnWire, name: str) -> None:
         (table_view(SCAN, input_columns=["nowhere"]), 404, 12, ""),
         # Columns that are others than said.
         (view(SCAN, output_schema=schema_text(SOURCE_ROW)), 400, 20, ""),
+        (view(SCAN, output_schema=schema_text(SOURCE_ROW, SOURCE_ROW, ID)), 400, 20, ""),
+        (view(SCAN, output_schema=schema_text(ID, CHILD)), 400, 20, ""),
+        (view(SCAN, output_schema=schema_text(pa.field("__source_row_id", pa.string()), ID)), 400, 20, ""),
         (view(SCAN, output_schema=schema_text(SOURCE_ROW, pa.field("id", pa.string()))), 400, 20, ""),
         (view(GROUPED, output_schema=schema_text(ID)), 400, 20, ""),
         (view(GROUPED, output_schema=schema_text(pa.field("text", pa.int64()), ID)), 400, 20, ""),

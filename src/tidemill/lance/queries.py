@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import lance
 import pyarrow as pa
@@ -13,8 +13,9 @@ from lance.dataset import ColumnOrdering
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.catalog.model.tables import Table
+from tidemill.catalog.model.tables import Table, TableKind
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import JobStore
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.field_paths import PLAIN, get_field, sql_path
 from tidemill.lance.filters import check_filter
@@ -37,14 +38,52 @@ LITERALS: Final = frozenset({"true", "false", "null", "current_date", "current_t
 DEFAULT_NEIGHBOURS: Final = 10
 
 
+MAX_VIEWS: Final = 10_000
+
+
+class InternalColumns:
+    """The internal columns of materialized views, which are hidden from those who do not ask for them."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        # A definition never changes, and another view has another id.
+        self._known: dict[UUID, frozenset[str]] = {}
+
+    def of(self, table: Table) -> frozenset[str]:
+        if table.kind is not TableKind.VIEW:
+            return frozenset()
+        known = self._known.get(table.table_id)
+        return self._read(table.table_id) if known is None else known
+
+    def _read(self, view_id: UUID) -> frozenset[str]:
+        with self._store.reading() as tx:
+            view = tx.derived.find_view(view_id)
+        if view is None:
+            return frozenset()
+        if len(self._known) >= MAX_VIEWS:
+            self._known.clear()
+        self._known[view_id] = view.internal_columns
+        return view.internal_columns
+
+
+def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    if not names:
+        return schema
+    return pa.schema([field for field in schema if field.name not in names], schema.metadata)
+
+
 class LanceTableQueries:
     """Reads rows of a version that is known to exist."""
 
-    def __init__(self, data: LanceTableData) -> None:
+    def __init__(self, data: LanceTableData, internal: InternalColumns) -> None:
         self._data = data
+        self._internal = internal
 
     def query(self, table: Table, query: TableQuery, version: int) -> QueryResult:
-        return _result(_Scan(table.ident, self._data.open(table, version), query), table.ident, version)
+        scan = _Scan(table.ident, self._data.open(table, version), query)
+        if query.columns is None:
+            scan.hidden |= self._internal.of(table)
+        return _result(scan, table.ident, version)
 
     def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
         """Queries rows in memory as if they were those of the table."""
@@ -84,7 +123,7 @@ def _batches(ident: TableIdent, reader: pa.RecordBatchReader, names: list[str]) 
 
 
 class _Scan:
-    """A query as options of Lance's scanner; `hidden` are needed columns that were not requested."""
+    """A query as options of Lance's scanner; `hidden` are columns that are read but not returned."""
 
     def __init__(self, ident: TableIdent, dataset: lance.LanceDataset, query: TableQuery) -> None:
         self._ident = ident
@@ -98,7 +137,7 @@ class _Scan:
                 "full_text_query", "cannot be combined with a vector; send two queries and join them"
             )
         # To sort, Lance fetches the other columns later by row id, but does not request the id itself.
-        self.hidden = {ROW_ID} if query.order and not self._shows_row_id() else set()
+        self.hidden = frozenset({ROW_ID}) if query.order and not self._shows_row_id() else frozenset()
 
     def scanner(self) -> lance.LanceScanner:
         query = self._query
@@ -114,7 +153,7 @@ class _Scan:
                 None if full_text is None else full_text_query(self._ident, self._dataset, full_text)
             ),
             prefilter=query.prefilter,
-            with_row_id=query.with_row_id or bool(self.hidden),
+            with_row_id=query.with_row_id or ROW_ID in self.hidden,
             fast_search=query.only_indexed or None,
             order_by=self._order(),
         )

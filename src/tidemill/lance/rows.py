@@ -15,15 +15,15 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, StoredQuery, Table, WriteResult
 from tidemill.catalog.ports import (
     Authorizer,
-    CatalogStore,
     CatalogTransaction,
 )
+from tidemill.jobs.ports import JobStore
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.edits import LanceTableEdits
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.lance.model.queries import QueryResult, TableQuery
 from tidemill.lance.model.tables import InsertMode
-from tidemill.lance.queries import LanceTableQueries
+from tidemill.lance.queries import InternalColumns, LanceTableQueries
 from tidemill.lance.stored_queries import query_over_source, stored_query_of
 from tidemill.lance.versions.commit import VersionOperations
 
@@ -33,7 +33,7 @@ class RowOperations:
 
     def __init__(
         self,
-        store: CatalogStore,
+        store: JobStore,
         authorizer: Authorizer,
         data: LanceTableData,
         versions: VersionOperations,
@@ -41,7 +41,7 @@ class RowOperations:
         self._store = store
         self._authorizer = authorizer
         self._data = data
-        self._queries = LanceTableQueries(data)
+        self._queries = LanceTableQueries(data, InternalColumns(store))
         self._edits = LanceTableEdits(data)
         self._versions = versions
 

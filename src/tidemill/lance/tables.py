@@ -31,11 +31,11 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, Ta
 from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import (
     Authorizer,
-    CatalogStore,
     CatalogTransaction,
     TableFiles,
 )
 from tidemill.errors import InvalidInput
+from tidemill.jobs.ports import JobStore
 from tidemill.lance.datasets import CommittingNamespace, LanceTableData, translated
 from tidemill.lance.model.tables import (
     InsertMode,
@@ -44,6 +44,7 @@ from tidemill.lance.model.tables import (
     TableStatistics,
     TableSummary,
 )
+from tidemill.lance.queries import InternalColumns, without_columns
 from tidemill.lance.refs import RefOperations
 from tidemill.lance.stored_queries import stored_query_of
 from tidemill.lance.versions.commit import VersionOperations
@@ -52,7 +53,7 @@ from tidemill.lance.versions.commit import VersionOperations
 class TableOperations:
     def __init__(
         self,
-        store: CatalogStore,
+        store: JobStore,
         authorizer: Authorizer,
         files: TableFiles,
         data: LanceTableData,
@@ -67,7 +68,7 @@ class TableOperations:
         self._versions = versions
         self._refs = refs
         self._locations = TableLocations(files)
-        self._schemas = SchemaCache(data)
+        self._schemas = SchemaCache(data, InternalColumns(store))
 
     def create(
         self,
@@ -98,8 +99,8 @@ class TableOperations:
             else:
                 self._fill(existing, rows, properties)
         except TableAlreadyExists:
-            # Another caller has created it since the check.
-            if mode is not CreateMode.EXIST_OK:
+            # Another caller has created it since the check, or an Iceberg table or view has the name.
+            if mode is not CreateMode.EXIST_OK or self._find(ident) is None:
                 raise
         return self._describe(self._get(ident))
 
@@ -126,8 +127,7 @@ class TableOperations:
             table, version = self._resolve_point(caller, ident, point or TablePoint())
         except TableIsQuery as query:
             return self._describe_query(query.table)
-        schema = None if version is None else self._schemas.of(table, version)
-        return TableDescription(table, version, schema)
+        return self._description(table, version)
 
     def check_exists(self, caller: Caller, ident: TableIdent, point: TablePoint) -> None:
         """Raises the same errors as `describe`, without opening the table."""
@@ -235,9 +235,10 @@ class TableOperations:
         return TableDescription(table, self._versions.find_latest(self._get(stored.source)), stored.output)
 
     def _describe(self, table: Table) -> TableDescription:
-        latest = self._versions.find_latest(table)
-        schema = None if latest is None else self._schemas.of(table, latest)
-        return TableDescription(table, latest, schema)
+        return self._description(table, self._versions.find_latest(table))
+
+    def _description(self, table: Table, version: TableVersion | None) -> TableDescription:
+        return TableDescription(table, version, None if version is None else self._schemas.of(table, version))
 
     def _ensure_system_namespace(self) -> None:
         """Creates the namespace in which clients keep their own tables; they assume that it exists."""
@@ -272,10 +273,14 @@ MAX_FIELDS: Final = 200_000
 
 
 class SchemaCache:
-    """A committed version never changes, so its schema is read once. Evicts the oldest entries."""
+    """The schemas that clients see: those of materialized views are without their internal columns.
 
-    def __init__(self, data: LanceTableData, max_fields: int = MAX_FIELDS) -> None:
+    A committed version never changes, so its schema is read once. Evicts the oldest entries.
+    """
+
+    def __init__(self, data: LanceTableData, internal: InternalColumns, max_fields: int = MAX_FIELDS) -> None:
         self._data = data
+        self._internal = internal
         self._max_fields = max_fields
         self._schemas: dict[Hashable, pa.Schema] = {}
         self._fields = 0
@@ -293,7 +298,7 @@ class SchemaCache:
         schema = self._schemas.get(key)
         if schema is None:
             may_block()
-            schema = self._data.schema(table, version.version)
+            schema = without_columns(self._data.schema(table, version.version), self._internal.of(table))
             self._add(key, schema)
         return schema
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, overload
-
-import pyarrow as pa
+from typing import Any, overload
 
 from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
-from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
 from tidemill.sdk.computed import job_id_of
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
 from tidemill.sdk.http import ServerClient
@@ -17,8 +13,6 @@ from tidemill.sdk.names import url_id
 from tidemill.sdk.options import Manifest, OnError, Policy, PolicyName, request_body
 from tidemill.sdk.status import RowErrorInfo, ViewStatus, view_status
 from tidemill.sdk.table import Table
-
-HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
 
 
 class View(Table):
@@ -175,12 +169,6 @@ class View(Table):
             return added
         path, params = self._view_path("errors")
         return [*self._errors(path, {**params, "job_id": job_id_of(job)}, ""), *added]
-
-    def projected_schema(self, columns: Mapping[str, str] | None) -> pa.Schema:
-        """The types of these columns; without any, of all but those that the view keeps for itself."""
-        schema = super().projected_schema(columns)
-        hidden = HIDDEN if columns is None else ()
-        return pa.schema([field for field in schema if field.name not in hidden])
 
     def _explain_refresh(
         self,

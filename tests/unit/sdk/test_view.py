@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tests.unit.sdk.noting import JOB, NotingServer
 from tests.unit.sdk.test_inspection import ERROR
 from tidemill.sdk.options import skip
-from tidemill.sdk.table import Table
 
 STATUS: dict[str, Any] = {
     "view": ["a", "v"],
@@ -133,17 +131,6 @@ def test_errors_of_a_column_are_those_of_a_table() -> None:
     server = NotingServer(errors={"errors": []})
     assert server.lake().view("a.v").errors("words") == []
     assert [path for _, path in server.asked()] == ["/api/v1/tables/a$v/errors?column=words"]
-
-
-def test_a_view_of_a_view_has_none_of_what_the_view_keeps_for_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    schema = pa.schema([("__source_row_id", pa.int64()), ("id", pa.int64()), ("__key", pa.int64())])
-    monkeypatch.setattr(Table, "projected_schema", lambda *_: schema)
-    view = NotingServer().lake().view("a.v")
-    assert view.projected_schema(None).names == ["id"]
-    assert view.where("id > 1").output_schema().names == ["__source_row_id", "id"]
-    assert view.projected_schema({"__key": "__key"}).names == schema.names
 
 
 def test_lineage_is_asked_for_by_column() -> None:

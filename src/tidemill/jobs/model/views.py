@@ -24,6 +24,7 @@ CHILD_INDEX: Final = "__child_index"
 IS_SET: Final = "__is_set"
 # Which rows are made, and replaced, together: those of one group, join key or partition have the same.
 KEY: Final = "__key"
+INTERNAL_COLUMNS: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
 
 
 class ViewKind(StrEnum):
@@ -122,6 +123,22 @@ class MaterializedView:
     @property
     def is_partitioned(self) -> bool:
         return self.partition_by is not None or self.partition_index is not None
+
+    @property
+    def internal_columns(self) -> frozenset[str]:
+        """The columns that the view has for itself. Clients see them only if they ask for them by name.
+
+        A column with the name of another kind's internal column is the user's, who has selected it.
+        """
+        if self.statement is not None:
+            return frozenset({KEY})
+        match self.kind:
+            case ViewKind.QUERY:
+                return frozenset({SOURCE_ROW_ID, IS_SET})
+            case ViewKind.CHUNKER:
+                return frozenset({SOURCE_ROW_ID, CHILD_INDEX})
+            case ViewKind.UDTF:
+                return frozenset({KEY}) if self.is_partitioned else frozenset()
 
 
 def source_subject(view_id: UUID, source_id: UUID, place: int) -> UUID:

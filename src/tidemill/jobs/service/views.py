@@ -118,7 +118,10 @@ class ViewOperations:
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.transaction() as tx:
             source = tx.tables.get(ident)
-        return self._sources.project(source, frozen(query, self._data.schema(source, None)), field)
+            view = tx.derived.find_view(source.table_id)
+        internal = frozenset() if view is None else view.internal_columns
+        shown = [column for column in self._data.schema(source, None) if column.name not in internal]
+        return self._sources.project(source, frozen(query, pa.schema(shown)), field)
 
     def _read(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> list[ReadSource]:
         """The tables the view is made from, after a look whether it may be, and under that name."""

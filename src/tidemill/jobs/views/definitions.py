@@ -17,7 +17,7 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import bind_inputs
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.model.views import KEY, RefreshPolicy, SourceQuery, ViewColumn, ViewKind
+from tidemill.jobs.model.views import INTERNAL_COLUMNS, RefreshPolicy, SourceQuery, ViewColumn, ViewKind
 from tidemill.jobs.views.sql.text import check_deterministic
 
 PARTITION_BY: Final = "udtf_spec.partition_by"
@@ -152,15 +152,27 @@ def bound_columns(definition: ViewDefinition, source: ReadSource) -> tuple[ViewC
 
 
 def checked_output(ident: TableIdent, definition: ViewDefinition, expected: pa.Schema) -> pa.Schema:
-    """The columns as declared, or as expected; a caller need not know of the key."""
+    """The columns as declared, or as expected; internal columns that were not declared are added."""
     given = definition.output
-    output = expected if given is None else given
-    if given is not None and KEY in expected.names and KEY not in given.names:
-        output = given.insert(expected.get_field_index(KEY), expected.field(KEY))
+    _check_distinct(ident, expected)
+    output = expected if given is None else _with_internal(given, expected)
     _check_output(ident, output, expected)
     if definition.metadata:
         known = {key.decode(): value.decode() for key, value in (output.metadata or {}).items()}
         output = output.with_metadata({**known, **definition.metadata})
+    return output
+
+
+def _with_internal(given: pa.Schema, expected: pa.Schema) -> pa.Schema:
+    """The given columns, and the internal ones of the view in their places, whether they are given or not."""
+    declared = {field.name: field for field in given}
+    if len(declared) < len(given):
+        return given
+    internal = [name for name in expected.names if name in INTERNAL_COLUMNS]
+    output = pa.schema([field for field in given if field.name not in internal], given.metadata)
+    for name in internal:
+        place = min(expected.get_field_index(name), len(output))
+        output = output.insert(place, declared.get(name, expected.field(name)))
     return output
 
 
@@ -203,10 +215,13 @@ def check_expressions(definition: ViewDefinition) -> None:
         check_deterministic(expression, f"{name}.columns.{alias}"[:200])
 
 
-def _check_output(ident: TableIdent, given: pa.Schema, expected: pa.Schema) -> None:
+def _check_distinct(ident: TableIdent, expected: pa.Schema) -> None:
     if len(set(expected.names)) != len(expected.names):
         twice = sorted({name for name in expected.names if expected.names.count(name) > 1})
         raise InvalidTableSchema(ident, f"the view would have the columns {twice} twice; rename them")
+
+
+def _check_output(ident: TableIdent, given: pa.Schema, expected: pa.Schema) -> None:
     if given.names != expected.names:
         raise InvalidTableSchema(
             ident, f"output_schema has the columns {given.names}, but the definition yields {expected.names}"

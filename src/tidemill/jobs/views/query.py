@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import pyarrow as pa
 
@@ -18,9 +17,8 @@ from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.lineage import Link
 from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
 from tidemill.jobs.model.views import (
-    CHILD_INDEX,
+    INTERNAL_COLUMNS,
     IS_SET,
-    KEY,
     SOURCE_ROW_ID,
     MaterializedView,
     SourceQuery,
@@ -46,9 +44,6 @@ from tidemill.jobs.views.definitions import (
     checked_output,
 )
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
-
-# What a view keeps for itself; a view made from it has its own.
-HIDDEN: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET, KEY})
 
 
 class OneSourceViews(ViewBehavior):
@@ -77,9 +72,9 @@ class OneSourceViews(ViewBehavior):
         return ()
 
     def settled_query(self, definition: ViewDefinition, source: ReadSource) -> SourceQuery:
-        """A view without a projection has all columns of now."""
+        """A view without a projection has all columns of now, but not the internal ones of its source."""
         if source.table.kind is TableKind.VIEW:
-            shown = [field for field in source.schema if field.name not in HIDDEN]
+            shown = [field for field in source.schema if field.name not in INTERNAL_COLUMNS]
             return frozen(definition.query, pa.schema(shown))
         return frozen(definition.query, source.schema)
 

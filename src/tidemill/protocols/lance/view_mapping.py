@@ -27,7 +27,7 @@ from tidemill.catalog.model.json_values import checked_expression
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import quoted as quoted_name
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, SOURCE_ROW_ID, RefreshPolicy, SourceQuery, ViewKind
+from tidemill.jobs.model.views import INTERNAL_COLUMNS, RefreshPolicy, SourceQuery, ViewKind
 from tidemill.jobs.service.views import DescribedView
 from tidemill.jobs.views.definitions import FunctionColumn, ViewDefinition
 from tidemill.protocols.http.call import Call
@@ -52,7 +52,6 @@ UNSUPPORTED_QUERY_KEYS: Final = (
     "with_row_id",
     "with_row_address",
 )
-HIDDEN_COLUMNS: Final = frozenset({SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
 SOURCE_QUERY_FORMAT: Final = "tidemill.query/1"
 SOURCE_QUERY_KEYS: Final = frozenset(
     {"format", "source", "columns", "filter", "limit", "offset", "functions"}
@@ -154,7 +153,7 @@ def geneva_view(
     spec = function_spec(fields, kind)
     function, inputs = (None, ()) if spec is None else _geneva_function(spec, kind)
     computed = set() if function is None or kind is ViewKind.UDTF else set(function.output.names)
-    passed_through = [name for name in output.names if name not in HIDDEN_COLUMNS and name not in computed]
+    passed_through = [name for name in output.names if name not in INTERNAL_COLUMNS and name not in computed]
     definition = ViewDefinition(
         kind=kind,
         query=_geneva_source(query, namespace, kind, passed_through),

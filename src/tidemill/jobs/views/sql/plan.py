@@ -18,7 +18,7 @@ from tidemill.catalog.model.sql import bounded_nesting
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.plans import SqlPlan, SqlSource
-from tidemill.jobs.model.views import CHILD_INDEX, IS_SET, KEY, SOURCE_ROW_ID
+from tidemill.jobs.model.views import INTERNAL_COLUMNS, KEY
 from tidemill.jobs.views.sql.columns import Types, TypeTeller
 from tidemill.jobs.views.sql.keys import Keys, Named, conjuncts, find_keys
 from tidemill.jobs.views.sql.text import DIALECT, Levels, named_tables, read_statement, table_levels
@@ -26,7 +26,6 @@ from tidemill.jobs.views.sql.types import holds_map, read_type, spark_type, sql_
 
 RESULT: Final = "tm_result"
 HIDDEN: Final = "__"
-BOOKKEEPING: Final = frozenset({KEY, SOURCE_ROW_ID, CHILD_INDEX, IS_SET})
 SHOWN_COLUMNS: Final = 30
 # Lance takes these for syntax.
 UNSTORABLE: Final = frozenset(".`")
@@ -131,7 +130,7 @@ def _planned(statement: str, sources: Sequence[tuple[Levels, pa.Schema]], field:
 
 def _visible(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The columns that a statement sees: of another view, only those of its definition."""
-    return {column.name: read_type(column) for column in schema if column.name not in BOOKKEEPING}
+    return {column.name: read_type(column) for column in schema if column.name not in INTERNAL_COLUMNS}
 
 
 def _check_names(tree: exp.Query, field: str) -> None:
