@@ -119,7 +119,7 @@ def test_ids_have_sixteen_levels_of_255_bytes(server: RunningServer, levels: lis
 
 @pytest.mark.parametrize("action", JSON_ACTIONS)
 def test_an_id_that_is_not_the_paths_is_refused(unchanged: TableOnWire, action: str) -> None:
-    for other in (["still", "other"], ["t"], [], ["still", "t", "t"], "still$t", [1, 2]):
+    for other in (["still", "other"], ["t"], ["still", "t", "t"], "still$t", [1, 2]):
         check_refusal(unchanged.post(action, {"id": other}), 400, 13, "id")
 
 

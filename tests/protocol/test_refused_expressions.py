@@ -71,7 +71,7 @@ def test_a_filter_that_makes_no_sense_is_refused(unchanged: TableOnWire, express
         ({"k": 1, "columns": [1]}, "columns"),
         ({"k": 1, "columns": [""]}, "columns"),
         ({"k": 1, "columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "columns"),
-        ({"k": 1, "version": 0}, "version"),
+        ({"k": 1, "version": -1}, "version"),
         ({"k": 1, "version": "1"}, "version"),
         ({"k": 1, "vector": "near"}, "vector"),
         ({"k": 1, "vector": ["a"]}, "vector"),

@@ -67,12 +67,6 @@ def test_another_manifest_for_the_same_version_is_a_conflict(table: TableOnWire)
     assert table.state() == before
 
 
-def test_the_old_naming_scheme_is_followed(table: TableOnWire) -> None:
-    staged = table.stage(2)
-    answer = table.asked("version/create", commit_body(2, staged, naming_scheme="V1"))
-    assert answer["version"]["manifest_path"] == key_of(table.directory / "_versions" / "2.manifest")
-
-
 @pytest.mark.parametrize(
     ("action", "body"),
     [("version/list", None), ("version/describe", {"version": 2}), ("version/describe", None)],

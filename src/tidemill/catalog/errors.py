@@ -84,7 +84,8 @@ class TableVersionNotFound(TidemillError):
     code = ErrorCode.TABLE_VERSION_NOT_FOUND
 
     def __init__(self, table: TableIdent, version: int) -> None:
-        super().__init__(f"Table {table} has no version {version}")
+        hint = "" if version else "; versions start at 1"
+        super().__init__(f"Table {table} has no version {version}{hint}")
         self.table = table
         self.version = version
 

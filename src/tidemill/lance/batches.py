@@ -85,6 +85,7 @@ class _BatchState:
     deregistered: set[TableIdent] = field(default_factory=set)
     deleted_versions: list[TableVersion] = field(default_factory=list)
     tables: dict[int, Table] = field(default_factory=dict)
+    entries: dict[int, VersionEntry] = field(default_factory=dict)
     staged: dict[int, StagedManifest | None] = field(default_factory=dict)
 
 
@@ -131,7 +132,8 @@ class BatchOperations:
                 except TableNotFound:
                     # An earlier operation of the batch may declare it.
                     return
-                state.staged[index] = self._versions.check_entry(table, operation.entry)
+                state.entries[index] = self._versions.resolved(table, operation.entry)
+                state.staged[index] = self._versions.check_entry(table, state.entries[index])
             case DeleteVersions():
                 table = self._versions.get_branch(operation.ident, operation.branch)
                 self._versions.find_latest(table)
@@ -169,8 +171,9 @@ class BatchOperations:
                 table = tx.tables.get(operation.ident).on(operation.branch)
                 state.tables[index] = table
                 if index not in state.staged:
-                    state.staged[index] = self._versions.check_content(table, operation.entry)
-                return self._versions.add_replayable(tx, table, operation.entry, state.staged[index])
+                    state.entries[index] = self._versions.resolved(table, operation.entry)
+                    state.staged[index] = self._versions.check_content(table, state.entries[index])
+                return self._versions.add_replayable(tx, table, state.entries[index], state.staged[index])
             case DeleteVersions():
                 return self._delete(tx, operation, state)
             case DeregisterTable():
@@ -231,7 +234,7 @@ class BatchOperations:
         If a writer by location has taken one of the names, the whole batch is undone.
         """
         reserved = [
-            (index, operation.entry, result)
+            (index, state.entries[index], result)
             for index, (operation, result) in enumerate(zip(operations, results, strict=True))
             if isinstance(operation, CreateVersion) and isinstance(result, TableVersion)
         ]

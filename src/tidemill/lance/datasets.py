@@ -121,7 +121,7 @@ class CommittingNamespace(LanceNamespace):
             manifest_path=str(fields["manifest_path"]),
             manifest_size=fields.get("manifest_size"),
             e_tag=fields.get("e_tag"),
-            naming_scheme=fields.get("naming_scheme") or "V2",
+            naming_scheme=fields.get("naming_scheme"),
         )
         self.lost_race = False
         try:

@@ -98,6 +98,16 @@ def test_what_iceberg_has_lance_does_not_take(space: Space, lance: Lance, kind: 
     assert space.http.get(path).json()["metadata"] == made["metadata"]
 
 
+@pytest.mark.parametrize("mode", ["Create", "ExistOk", "exist_ok", "Overwrite"])
+@pytest.mark.parametrize("holder", ["table", "view"])
+def test_no_mode_creates_a_lance_table_with_a_name_of_iceberg(
+    space: Space, lance: Lance, mode: str, holder: str
+) -> None:
+    space.made_table("x") if holder == "table" else space.made_view("x")
+    answer = lance.post("table", "x", "create", content=stream(some_rows()), params={"mode": mode})
+    check_refusal(answer, TAKEN, TABLE_ALREADY_EXISTS)
+
+
 @pytest.mark.parametrize("kind", LANCE_KINDS)
 def test_what_lance_has_iceberg_does_not_take(space: Space, lance: Lance, kind: str) -> None:
     assert LANCE_KINDS[kind](lance, "x").is_success

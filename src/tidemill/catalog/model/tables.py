@@ -46,13 +46,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """A version to commit, with the path of its staged manifest."""
+    """A version to commit, with the path of its staged manifest.
+
+    Without a naming scheme, its manifest is named like those of the table.
+    """
 
     version: int
     manifest_path: str
     manifest_size: int | None = None
     e_tag: str | None = None
-    naming_scheme: str = "V2"
+    naming_scheme: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import Table
+from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.columns import ComputedColumn, subject_of
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
@@ -103,6 +104,14 @@ class Assessor:
         for name in needed:
             if name not in known:
                 raise TableColumnNotFound(declared.table.ident, name, tuple(known))
+
+    def check_version(self, declared: DeclaredColumn, version: int, field: str) -> None:
+        """Raises InvalidInput if the column or one of its inputs is not there at that version."""
+        try:
+            self.check_readable(declared, self._sources.snapshot(declared.table, version))
+        except TableColumnNotFound as error:
+            problem = f"version {version} of {declared.table.ident} has no column '{error.column}'"
+            raise InvalidInput(field, f"{problem}; give a later version, or none for the latest") from error
 
     def latest_version(self, table: Table) -> int:
         return self._sources.snapshot(table, None).version

@@ -24,7 +24,7 @@ from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, TableVersions
 from tidemill.jobs.service.environments import EnvironmentOperations
-from tidemill.jobs.service.submissions import check_refresh
+from tidemill.jobs.service.submissions import check_read_version, check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.progress import ViewAssessor
@@ -56,6 +56,7 @@ class Explainer:
         self._authorizer.require(caller, Permission.READ, ident)
         table = self._versions.get_branch(ident, request.branch or MAIN_BRANCH)
         declared = self._assessor.get_column(table, request.column)
+        check_read_version(declared, request, self._versions, self._assessor)
         self._environments.resolve(caller, request.manifest)
         progress = self._assessor.column_progress(declared, request)
         plan = plan_backfill(progress, request, self._clusters.slots(request.cluster))

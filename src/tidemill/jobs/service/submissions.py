@@ -64,7 +64,7 @@ class JobOperations:
         self, caller: Caller, ident: TableIdent, request: BackfillRequest, idempotency_key: str | None
     ) -> Job:
         declared = self._declared(caller, ident, request)
-        self._check_version(declared.table, request.read_version, "read_version")
+        check_read_version(declared, request, self._versions, self._assessor)
         request = self._environments.resolved(caller, request)
         subject_id = declared.subject_id
         return self._submit(caller, declared.table, JobKind.BACKFILL, subject_id, request, idempotency_key)
@@ -184,10 +184,6 @@ class JobOperations:
             return DEFAULT_CLUSTER
         return self._clusters.check(request.cluster)
 
-    def _check_version(self, table: Table, version: int | None, field: str) -> None:
-        if version is not None and self._versions.find(table, version) is None:
-            raise InvalidInput(field, f"{table.ident} has no version {version}")
-
     def _submit(
         self,
         caller: Caller,
@@ -225,6 +221,18 @@ class JobOperations:
 def _check_same(earlier: Job, subject_id: UUID, request: JobRequest) -> None:
     if earlier.subject_id != subject_id or earlier.request != request:
         raise InvalidInput("Idempotency-Key", f"was used before for another request, job {earlier.job_id}")
+
+
+def check_read_version(
+    declared: DeclaredColumn, request: BackfillRequest, versions: TableVersions, assessor: Assessor
+) -> None:
+    """Raises InvalidInput with the field."""
+    version = request.read_version
+    if version is None:
+        return
+    if versions.find(declared.table, version) is None:
+        raise InvalidInput("read_version", f"{declared.table.ident} has no version {version}")
+    assessor.check_version(declared, version, "read_version")
 
 
 def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: TableVersions) -> None:

@@ -38,7 +38,12 @@ from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
 from tidemill.lance.model.tables import check_branch_name
 from tidemill.lance.versions.manifest_format import read_manifest
-from tidemill.lance.versions.manifests import StagedManifest, StagedManifestMissing, StoredManifests
+from tidemill.lance.versions.manifests import (
+    StagedManifest,
+    StagedManifestMissing,
+    StoredManifests,
+    scheme_for,
+)
 from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 
 MAX_CHECKED_SINGLY: Final = 20
@@ -59,12 +64,14 @@ class VersionOperations:
         self._settling = VersionSettling(store, self._manifests)
         self.remove_deleted = self._settling.remove_deleted
         self.withdraw = self._settling.withdraw
+        self.resolved = self._manifests.resolved
 
     def create(self, caller: Caller, ident: TableIdent, branch: str, entry: VersionEntry) -> TableVersion:
         """Commits a client's staged manifest. The first version of a branch comes before its reference."""
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self.get_table(ident, branch)
-        return self._commit(table, entry, lambda: self.check_entry(table, entry), None)
+        resolved = self.resolved(table, entry)
+        return self._commit(table, resolved, lambda: self.check_entry(table, resolved), None)
 
     def check_entry(self, table: Table, entry: VersionEntry) -> StagedManifest | None:
         """Reads and checks a client's staged manifest; None if the version exists already."""
@@ -160,6 +167,7 @@ class VersionOperations:
             # `on_commit` may have waited for another writer.
             latest = tx.versions.find_latest(table.table_id, table.branch)
         _check_follows(tx, table, latest, entry.version)
+        scheme = scheme_for(table, entry, latest)
         if staged is None:
             raise StagedManifestMissing(entry)
         if latest is None and table.branch != MAIN_BRANCH:
@@ -168,7 +176,7 @@ class VersionOperations:
             table_id=table.table_id,
             branch=table.branch,
             version=entry.version,
-            manifest_path=self._manifests.final_key(table, entry.version, entry.naming_scheme),
+            manifest_path=self._manifests.final_key(table, entry.version, scheme),
             staged_path=entry.manifest_path,
             manifest_size=staged.size,
             created_at=tx.now(),
@@ -374,6 +382,10 @@ def _check_follows(tx: JobTransaction, table: Table, latest: TableVersion | None
     expected = 1 if latest is None else latest.version + 1
     if version == expected:
         return
+    if version < 1:
+        raise InvalidInput(
+            "version", f"is {version}, but versions start at 1; the next one of {table.ident} is {expected}"
+        )
     if latest is None and tx.tables.find_by_id(table.table_id) is None:
         # Dropped since it was looked up.
         raise TableNotFound(table.ident)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 from urllib.parse import quote
@@ -31,6 +31,7 @@ MAX_U64: Final = (1 << 64) - 1
 STAGED_NAME: Final = re.compile(r"\d{1,20}\.manifest-[0-9a-f-]{36}")
 FINAL_NAME: Final = re.compile(r"(\d{1,20})\.manifest")
 NAMING_SCHEMES: Final = ("V1", "V2")
+DEFAULT_SCHEME: Final = "V2"
 # A manifest that exists and then does not was cleaned up between the two checks.
 PUBLISH_ATTEMPTS: Final = 3
 
@@ -114,6 +115,15 @@ class StoredManifests:
         root = self._files.key_of(table.location)
         return self.has(f"{root}/_refs/branches/{quote(table.branch, safe='')}.json")
 
+    def resolved(self, table: Table, entry: VersionEntry) -> VersionEntry:
+        """The entry with the key of its manifest: a path with a leading slash is relative to the table.
+
+        It is not normalized, so a path that leaves the table is no path that `check_request` accepts.
+        """
+        if not entry.manifest_path.startswith("/"):
+            return entry
+        return replace(entry, manifest_path=self._files.key_of(table.location) + entry.manifest_path)
+
     def check_request(self, table: Table, entry: VersionEntry) -> None:
         """Checks the request only: the path must be a staged manifest of this branch of this table."""
         directory, _, name = entry.manifest_path.rpartition("/")
@@ -121,9 +131,10 @@ class StoredManifests:
             raise InvalidInput(
                 "manifest_path",
                 f"{entry.manifest_path!r:.200} is not a staged manifest of this table; "
-                f"it must be {self.directory(table)}/<number>.manifest-<uuid>",
+                f"it must be {self.directory(table)}/<number>.manifest-<uuid>, or the same path "
+                "relative to the table with a leading slash",
             )
-        if entry.naming_scheme not in NAMING_SCHEMES:
+        if entry.naming_scheme not in (None, *NAMING_SCHEMES):
             raise InvalidInput("naming_scheme", f"must be 'V1' or 'V2', not {entry.naming_scheme!r:.60}")
 
     def check_content(self, table: Table, entry: VersionEntry) -> StagedManifest:
@@ -239,6 +250,20 @@ def scheme_of(version: TableVersion) -> str:
     """The naming scheme of a manifest; the next version will use the same."""
     number = version.manifest_path.rpartition("/")[2].partition(".")[0]
     return "V1" if int(number) == version.version else "V2"
+
+
+def scheme_for(table: Table, entry: VersionEntry, latest: TableVersion | None) -> str:
+    """The naming scheme of a new manifest. Readers by path find the manifests of one scheme only."""
+    if latest is None:
+        return entry.naming_scheme or DEFAULT_SCHEME
+    scheme = scheme_of(latest)
+    if entry.naming_scheme not in (None, scheme):
+        raise InvalidInput(
+            "naming_scheme",
+            f"is {entry.naming_scheme}, but the manifests of {table.ident} are named by {scheme}; "
+            f"send {scheme} or leave it out",
+        )
+    return scheme
 
 
 def _version_of(number: int) -> int:

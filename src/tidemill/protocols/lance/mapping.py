@@ -9,7 +9,7 @@ import orjson
 
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion, VersionEntry
-from tidemill.errors import InvalidInput, Unsupported
+from tidemill.errors import InvalidInput
 from tidemill.lance.model.tables import TableDescription, TablePoint, TableSummary
 from tidemill.lance.transactions import (
     SetMode,
@@ -27,8 +27,51 @@ from tidemill.protocols.lance.arrow_json import RENDERED, Vocabulary, metadata_j
 
 PROPERTIES_HEADER = "x-lance-table-properties"
 LOCATION_HEADER = "x-lance-table-location"
-# Clients that need stable row ids send this option; our tables always have them.
-STABLE_ROW_IDS = "new_table_enable_stable_row_ids"
+# Options of Lance for new tables that ours always have; clients that need them send them.
+NEW_TABLE_OPTIONS: Final = ("new_table_enable_stable_row_ids", "new_table_enable_v2_manifest_paths")
+# Options of Lance's object stores that tune how requests are sent, without the prefix `aws_`.
+TRANSFER_OPTIONS: Final = frozenset(
+    {
+        "allow_http",
+        "checksum_algorithm",
+        "client_max_retries",
+        "client_retry_timeout",
+        "connect_timeout",
+        "default_region",
+        "download_retry_count",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_max_frame_size",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "region",
+        "request_timeout",
+        "timeout",
+        "unsigned_payload",
+        "user_agent",
+        "virtual_hosted_style_request",
+    }
+)
+# In the names of options that would send data, or the credential for it, elsewhere.
+REDIRECTING_WORDS: Final = (
+    "account",
+    "bucket",
+    "certificate",
+    "container",
+    "credential",
+    "endpoint",
+    "key",
+    "profile",
+    "proxy",
+    "role",
+    "sas",
+    "secret",
+    "token",
+    "url",
+)
 MAX_PROPERTIES: Final = 1000
 MAX_PROPERTIES_BYTES: Final = 256 * KIB
 ACTIONS: Final = ("setStatusAction", "setPropertyAction", "unsetPropertyAction")
@@ -51,11 +94,23 @@ def table_location(call: Call) -> str | None:
     return call.query.get("location") or call.headers.get(LOCATION_HEADER) or None
 
 
-def refuse_storage_options(call: Call) -> None:
-    """Rejects storage options: the server decides how it reads and writes data."""
-    options = json_mapping(call.query.get("storage_options"), "storage_options")
-    if options.keys() - {STABLE_ROW_IDS} or options.get(STABLE_ROW_IDS, "true") != "true":
-        raise Unsupported("storage_options: are set by the server; leave them out")
+def check_storage_options(call: Call) -> None:
+    """The server writes with options of its own. Those that would only tune a transfer have no effect here.
+
+    All others are rejected by name: a caller who sends an endpoint, a credential or a kind of encryption
+    must not believe that it was used. Values are not repeated, because they may be secrets.
+    """
+    for name, value in json_mapping(call.query.get("storage_options"), "storage_options").items():
+        field, option = f"storage_options.{name}"[:200], name.lower().removeprefix("aws_")
+        if option in TRANSFER_OPTIONS:
+            continue
+        if option in NEW_TABLE_OPTIONS:
+            if value.lower() != "true":
+                raise InvalidInput(field, "must be true: tables of this server always have it")
+        elif any(word in option for word in REDIRECTING_WORDS):
+            raise InvalidInput(field, "is for the server to choose: it decides where and as whom it writes")
+        else:
+            raise InvalidInput(field, "has no effect on this server; leave it out")
 
 
 def storage_options_of(call: Call, table: Table, body: Fields | None = None) -> dict[str, str] | None:
@@ -70,11 +125,11 @@ def table_point(fields: Fields) -> TablePoint:
 
 
 def version_entry(fields: Fields) -> VersionEntry:
-    scheme = (fields.text("naming_scheme") or "V2").upper()
-    if scheme not in ("V1", "V2"):
+    scheme = (fields.text("naming_scheme") or "").upper() or None
+    if scheme not in (None, "V1", "V2"):
         raise InvalidInput("naming_scheme", f"must be one of V1, V2, not {scheme!r:.60}")
     return VersionEntry(
-        version=fields.required_integer("version", 1),
+        version=fields.required_integer("version", 0),
         manifest_path=fields.required_text("manifest_path"),
         manifest_size=fields.integer("manifest_size", 0),
         e_tag=fields.text("e_tag"),

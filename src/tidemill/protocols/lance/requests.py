@@ -58,12 +58,18 @@ def page_of(names: Iterable[str], page: Page) -> list[str]:
 
 def _body(call: Call) -> Fields:
     fields = read_object(call.body)
-    body_id = fields.texts("id")
-    if body_id is not None and body_id != levels_of(call):
-        raise InvalidInput(
-            "id", f"{list(body_id)} in the body differs from {list(levels_of(call))} in the path"
-        )
+    check_id(call, fields)
     return fields
+
+
+def check_id(call: Call, fields: Fields) -> None:
+    """An id in a body has to be that of the path. The Java client sends an empty list for no id."""
+    body_id = fields.texts("id")
+    if body_id and body_id != levels_of(call):
+        raise InvalidInput(
+            fields.name_of("id"),
+            f"{list(body_id)} in the body differs from {list(levels_of(call))} in the path",
+        )
 
 
 LANCEDB_HEADER: Final = "x-lancedb-database"

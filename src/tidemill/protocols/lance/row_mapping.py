@@ -17,9 +17,9 @@ from tidemill.errors import InvalidInput
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.lance.model.queries import QueryResult, RowOrder, TableQuery, VectorSearch
 from tidemill.protocols.http.call import ARROW_FILE, MIB, Call
-from tidemill.protocols.http.fields import Fields, levels_of, query_flag, text_mapping
+from tidemill.protocols.http.fields import Fields, query_flag, text_mapping
 from tidemill.protocols.lance.mapping import branch_of, properties_of
-from tidemill.protocols.lance.requests import is_lancedb
+from tidemill.protocols.lance.requests import check_id, is_lancedb
 from tidemill.protocols.lance.text_mapping import is_number, text_query
 
 DISTANCES: Final = frozenset({"l2", "cosine", "dot", "hamming"})
@@ -41,7 +41,7 @@ def table_query(fields: Fields, branch: str) -> TableQuery:
         offset=fields.integer("offset", 0),
         filter=optional_expression(fields, "filter"),
         columns=_columns(fields),
-        version=fields.integer("version", 1),
+        version=fields.integer("version", 0),
         branch=branch,
         with_row_id=fields.flag("with_row_id") or False,
         vector=_vector_search(fields),
@@ -57,9 +57,7 @@ def explained_query(call: Call, fields: Fields) -> tuple[Fields, str]:
     query = fields.nested("query")
     if query is None:
         raise InvalidInput("query", "is missing; it must be the query to explain")
-    body_id = query.texts("id")
-    if body_id is not None and body_id != levels_of(call):
-        raise InvalidInput("query.id", f"{list(body_id)} differs from {list(levels_of(call))} in the path")
+    check_id(call, query)
     branches = {name for name in (fields.text("branch"), query.text("branch")) if name}
     if len(branches) > 1:
         raise InvalidInput("query.branch", "differs from the branch of the request")
@@ -133,10 +131,10 @@ def _approximation(fields: Fields) -> str | None:
 def _vectors(fields: Fields) -> tuple[tuple[float, ...], ...]:
     raw = fields.raw("vector")
     if isinstance(raw, dict):
-        present_keys = [key for key in ("single_vector", "multi_vector") if raw.get(key) is not None]
-        if len(present_keys) > 1 or (
-            raw and not present_keys and any(value is not None for value in raw.values())
-        ):
+        # Generated clients send the other one, or both, as empty lists.
+        given_keys = [key for key, value in raw.items() if value not in (None, [])]
+        present_keys = [key for key in given_keys if key in ("single_vector", "multi_vector")]
+        if len(present_keys) > 1 or (given_keys and not present_keys):
             raise InvalidInput("vector", "must have single_vector or multi_vector")
         raw = raw[present_keys[0]] if present_keys else None
     if raw is None or raw == []:

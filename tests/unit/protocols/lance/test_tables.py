@@ -135,9 +135,9 @@ def test_a_writer_may_ask_for_the_row_ids_that_tables_have_anyway(stand: Stand) 
     path = "/v1/table/docs$new/create"
     wanted = {"storage_options": '{"new_table_enable_stable_row_ids": "true"}'}
     assert stand.post(path, content=stream(some_rows()), params=wanted).status_code == 200
-    for options in ('{"aws_region": "x"}', '{"new_table_enable_stable_row_ids": "false"}'):
+    for options in ('{"new_table_enable_stable_row_ids": "false"}', '{"new_table_enable_V2": "true"}'):
         answer = stand.post(path, content=stream(some_rows()), params={"storage_options": options})
-        assert (answer.status_code, answer.json()["code"]) == (406, 0)
+        assert (answer.status_code, answer.json()["code"]) == (400, 13)
 
 
 def test_a_detailed_description_has_figures(stand: Stand) -> None:

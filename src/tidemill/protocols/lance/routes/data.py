@@ -18,7 +18,7 @@ from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.geneva_jobs import JOBS_TABLE, job_rows
 from tidemill.protocols.lance.mapping import (
     branch_of,
-    refuse_storage_options,
+    check_storage_options,
     storage_options_of,
     table_location,
     table_properties,
@@ -44,7 +44,7 @@ def create_table(call: Call) -> Response:
     ident = table_of(call)
     mode = read_choice(CreateMode, call.query.get("mode") or CreateMode.CREATE.value, "mode")
     properties = table_properties(call)
-    refuse_storage_options(call)
+    check_storage_options(call)
     rows = read_stream(call.body, call.limits.decoded_arrow_bytes)
     created = call.operations.tables.create(call.caller, ident, rows, mode, properties, table_location(call))
     return json_response(
@@ -112,7 +112,7 @@ def analyze_table_query_plan(call: Call) -> Response:
 
 def count_table_rows(call: Call) -> Response:
     ident, body = table_request(call)
-    predicate, version = optional_expression(body, "predicate"), body.integer("version", 1)
+    predicate, version = optional_expression(body, "predicate"), body.integer("version", 0)
     count, number = call.operations.rows.count_rows(
         call.caller, ident, predicate, version, branch_of(call, body)
     )

@@ -61,7 +61,7 @@ def list_table_branches(call: Call) -> Response:
 def create_table_branch(call: Call) -> Response:
     ident, body = table_request(call)
     name, parent = body.required_text("name"), body.text("from_branch") or MAIN_BRANCH
-    version = body.integer("from_version", 1)
+    version = body.integer("from_version", 0)
     call.operations.refs.create_branch(call.caller, ident, name, parent, version)
     return json_response({})
 
@@ -75,7 +75,7 @@ def delete_table_branch(call: Call) -> Response:
 def _tag_request(call: Call) -> tuple[TableIdent, str, str, int]:
     """The table, the tag, and the branch and version to tag."""
     ident, body = table_request(call)
-    tag, version = body.required_text("tag"), body.required_integer("version", 1)
+    tag, version = body.required_text("tag"), body.required_integer("version", 0)
     return ident, tag, body.text("branch") or MAIN_BRANCH, version
 
 

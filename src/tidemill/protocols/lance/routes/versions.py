@@ -64,7 +64,7 @@ def _latest_version(call: Call, ident: TableIdent, branch: str) -> Response:
 def describe_table_version(call: Call) -> Response:
     ident, body = table_request(call)
     branch = branch_of(call, body)
-    version = call.operations.versions.describe(call.caller, ident, branch, body.integer("version", 1))
+    version = call.operations.versions.describe(call.caller, ident, branch, body.integer("version", 0))
     return json_response({"version": version_json(version)})
 
 
