@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from typing import Final
+
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, close_names
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import ErrorCode, TidemillError, Unavailable
+
+MAX_LISTED_COLUMNS: Final = 50
 
 
 class NamespaceNotFound(TidemillError):
@@ -103,8 +107,12 @@ class TableColumnNotFound(TidemillError):
     code = ErrorCode.TABLE_COLUMN_NOT_FOUND
 
     def __init__(self, table: TableIdent, column: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"; its columns are {', '.join(known)}" if known else ""
-        super().__init__(f"Table {table} has no column '{column}'{hint}")
+        close = " or ".join(f"'{name}'" for name in close_names(column, known))
+        question = f"; did you mean {close}?" if close else ""
+        listed = ", ".join(known[:MAX_LISTED_COLUMNS])
+        more = f" and {len(known) - MAX_LISTED_COLUMNS} more" if len(known) > MAX_LISTED_COLUMNS else ""
+        columns = f"{' Its' if question else '; its'} columns are {listed}{more}" if known else ""
+        super().__init__(f"Table {table} has no column '{column}'{question}{columns}")
         self.table = table
         self.column = column
 
@@ -180,6 +188,7 @@ class StoredQueryNotFound(TidemillError):
 
     def __init__(self, ident: TableIdent) -> None:
         super().__init__(f"{ident} is not a view")
+        self.ident = ident
 
 
 class SecretNotFound(TidemillError):
@@ -199,8 +208,10 @@ class SecretAlreadyExists(TidemillError):
 class FunctionNotFound(TidemillError):
     code = ErrorCode.FUNCTION_NOT_FOUND
 
-    def __init__(self, digest: str) -> None:
-        super().__init__(f"Function {digest} does not exist")
+    def __init__(self, name: str, which: str = "") -> None:
+        """`which` says more than its name or digest, such as the version."""
+        super().__init__(f"Function {name}{which} does not exist")
+        self.name = name
 
 
 class ConcurrentModification(TidemillError):

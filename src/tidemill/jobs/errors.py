@@ -11,6 +11,7 @@ class JobNotFound(TidemillError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"There is no job {job_id}")
+        self.job_id = job_id
 
 
 class JobAlreadyActive(TidemillError):
@@ -60,6 +61,7 @@ class ViewNotFound(TidemillError):
 
     def __init__(self, view: TableIdent) -> None:
         super().__init__(f"{view} is not a materialized view")
+        self.ident = view
 
 
 class ColumnNotComputed(TidemillError):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import Environment
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, WriteResult
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.columns import (
@@ -211,6 +211,21 @@ class WorkerRegistry(Protocol):
         """When any worker gave its last sign; None when none ever did."""
 
 
+class NeighborNames(Protocol):
+    """Names around a given one: at most `count` before it, and `count` from it on."""
+
+    def objects(self, ident: TableIdent, count: int) -> Sequence[tuple[str, str]]:
+        """Names of tables and views of both formats in the same namespace, each with its kind."""
+
+    def namespaces(self, path: NamespacePath, count: int) -> Sequence[NamespacePath]:
+        """Namespaces with the same parent."""
+
+    def functions(self, name: str, count: int) -> Sequence[str]: ...
+
+    def jobs(self, job_id: str, count: int) -> Sequence[tuple[str, TableIdent]]:
+        """Ids of jobs, each with its table."""
+
+
 class JobTransaction(CatalogTransaction, Protocol):
     """A catalog transaction that can touch the job engine's rows as well."""
 
@@ -232,6 +247,8 @@ class JobTransaction(CatalogTransaction, Protocol):
     def environments(self) -> EnvironmentRepository: ...
     @property
     def workers(self) -> WorkerRegistry: ...
+    @property
+    def names(self) -> NeighborNames: ...
 
     def deferring(self) -> DeferredWrites: ...
 

@@ -110,7 +110,6 @@ def _find_replaced(tx: CatalogTransaction, ident: TableIdent, mode: RegisterMode
     if mode is RegisterMode.CREATE:
         raise TableAlreadyExists(ident)
     if existing.kind is not TableKind.TABLE:
-        raise InvalidTableState(
-            ident, "is a materialized view and cannot be replaced by a table; drop it first"
-        )
+        noun = "a materialized view" if existing.kind is TableKind.VIEW else "a view"
+        raise InvalidTableState(ident, f"is {noun} and cannot be replaced by a table; drop it first")
     return existing

@@ -30,6 +30,7 @@ from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.missing_names import NameHints
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
@@ -185,6 +186,7 @@ def build_operations(
         iceberg_signing=iceberg.signing,
         scan_planner=iceberg.planner,
         receipts=ReceiptOperations(store, authorizer, adapters.idempotency_lifetime),
+        name_hints=NameHints(store, authorizer),
         warehouse_name=adapters.warehouse_name,
         health=ServerHealth(store, files, worker),
         tokens=adapters.authentication,

@@ -35,6 +35,7 @@ from tidemill.store.derived import SqlDerivedRepository
 from tidemill.store.functions import SqlEnvironmentRepository, SqlFunctionRepository
 from tidemill.store.iceberg import SqlIcebergRepository, SqlPurgeQueue
 from tidemill.store.jobs import SqlJobEvents, SqlJobLeases, SqlJobRepository, SqlWorkerRegistry
+from tidemill.store.names import SqlNeighborNames
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.receipts import SqlReceiptRepository
 from tidemill.store.secrets import SqlSecretRepository
@@ -90,6 +91,7 @@ class SqlTransaction:
         self.errors = SqlRowErrorLedger(connection)
         self.environments = SqlEnvironmentRepository(connection)
         self.workers = SqlWorkerRegistry(connection)
+        self.names = SqlNeighborNames(connection)
 
     def deferring(self) -> DeferringTransaction:
         return DeferringTransaction(self._connection)

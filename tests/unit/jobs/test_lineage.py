@@ -202,7 +202,6 @@ def test_columns_are_followed_through_tables_and_views(catalog: Catalog) -> None
     ]
     assert shown(lineage(catalog, pages, "raw").downstream) == [
         "1 pages.text function make_text",
-        "2 words.__child_index chunker split",
         "2 words.word chunker split",
         "3 words.page function make_page",
         "3 loud.word expression",

@@ -41,6 +41,7 @@ from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.missing_names import NameHints
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
@@ -202,6 +203,13 @@ class Versions:
         return table_version(version or max(entry.version for entry in self.entries))
 
 
+class Hints:
+    """Knows nothing about names, so that every refusal keeps its own message."""
+
+    def message(self) -> str | None:
+        return None
+
+
 class Stand:
     """The application with everything a test may look into."""
 
@@ -234,6 +242,7 @@ class Stand:
             "lineage": stand_in(Lineage, self.lineage),
             "view_status": stand_in(ViewStatusOperations, self.view_status),
             "environments": self.environments,
+            "name_hints": stand_in(NameHints, Hints()),
             "warehouse_name": "tidemill",
             "health": self.health,
         }

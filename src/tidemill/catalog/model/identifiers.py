@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import nlargest
 from typing import Final
 from uuid import UUID
 
@@ -88,6 +90,38 @@ def check_name(name: str, field: str) -> None:
         raise InvalidInput(
             field, f"{name!r} is not a valid name: '.', '..' and control characters are not allowed"
         )
+
+
+MAX_COMPARED_LENGTH: Final = 64
+MAX_COMPARED: Final = 5
+MAX_CLOSE_NAMES: Final = 3
+
+
+def close_names(name: str, known: Iterable[str], similarity: float = 0.7) -> list[str]:
+    """The known names that this one may have been meant to be, the most similar first.
+
+    A comparison takes a tenth of a millisecond, so it is made only with the few names that begin and end most
+    like this one, and not at all with long names.
+    """
+    wanted = name.lower()
+    if len(wanted) > MAX_COMPARED_LENGTH:
+        return []
+    by_lower_case = {other.lower(): other for other in known if len(other) <= MAX_COMPARED_LENGTH}
+    if wanted in by_lower_case:
+        return [by_lower_case[wanted]]
+    candidates = nlargest(MAX_COMPARED, by_lower_case, key=lambda other: _same_ends(wanted, other))
+    close = difflib.get_close_matches(wanted, candidates, MAX_CLOSE_NAMES, similarity)
+    return [by_lower_case[match] for match in close]
+
+
+def _same_ends(one: str, other: str) -> int:
+    """How many characters two names have in common at the beginning and at the end."""
+    return _same_start(one, other) + _same_start(one[::-1], other[::-1])
+
+
+def _same_start(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,5 +60,5 @@ class FunctionOperations:
 def _get(tx: CatalogTransaction, name: str, version: int | None) -> RegisteredFunction:
     matches = [item for item in tx.functions.list_registered(name) if version in {None, item.version}]
     if not matches:
-        raise FunctionNotFound(name if version is None else f"{name} version {version}")
+        raise FunctionNotFound(name, "" if version is None else f" version {version}")
     return matches[-1]

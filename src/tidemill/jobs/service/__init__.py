@@ -7,6 +7,7 @@
     explain, status, lineage
                       what a job would do; how far columns and views are behind; what they are made from
     environments      packages and variables under a name
+    missing_names     what refusals say about names: what has the name, which names are near
 
 Nothing here calls a function of a user or computes rows: that is the worker's, and `worker/` is not imported.
 """

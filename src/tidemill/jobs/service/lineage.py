@@ -57,7 +57,13 @@ class Lineage:
             kind=walk.kind_of(start),
             column=column,
             upstream=walk.entries(follow(start, walk.upstream, lambda link: link.origin)),
-            downstream=walk.entries(follow(start, walk.downstream, lambda link: link.made)),
+            downstream=walk.entries(
+                [
+                    step
+                    for step in follow(start, walk.downstream, lambda link: link.made)
+                    if not walk.is_internal(step.node)
+                ]
+            ),
         )
 
     def _check_column(self, table: Table, column: str) -> None:
@@ -89,6 +95,7 @@ class _Walk:
         self._tables: dict[UUID, Table | None] = {}
         self._remembered: dict[UUID, tuple[str, ...]] = {}
         self._links: dict[UUID, list[Link]] = {}
+        self._internal: dict[UUID, frozenset[str]] = {}
         self._visible: dict[UUID, bool] = {}
 
     def upstream(self, node: Node) -> list[Link]:
@@ -117,6 +124,10 @@ class _Walk:
         if table is None:
             return ObjectKind.DROPPED
         return ObjectKind.VIEW if table.kind is TableKind.VIEW else ObjectKind.TABLE
+
+    def is_internal(self, node: Node) -> bool:
+        """Whether it is a column that a view on the way has for itself, and nobody has asked for."""
+        return node.column in self._internal.get(node.table_id, ())
 
     def entries(self, steps: Sequence[Step]) -> tuple[LineageEntry, ...]:
         """One for each thing and way it is led to, the nearest."""
@@ -172,6 +183,7 @@ class _Walk:
 
     def _links_of(self, view: MaterializedView) -> list[Link]:
         if view.view_id not in self._links:
+            self._internal[view.view_id] = view.internal_columns
             self._remembered |= {source.table_id: source.levels for source in view.sources}
             self._links[view.view_id] = behavior_of(view).links(view, self) if view.sources else []
         return self._links[view.view_id]

@@ -19,6 +19,7 @@ from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
 from tidemill.jobs.service.indexes import IndexOperations
 from tidemill.jobs.service.lineage import Lineage
+from tidemill.jobs.service.missing_names import NameHints
 from tidemill.jobs.service.status import ColumnProvenance, ViewStatusOperations
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.views import ViewOperations
@@ -106,6 +107,7 @@ class Operations:
     iceberg_signing: RequestSigning
     scan_planner: ScanPlanner
     receipts: ReceiptOperations
+    name_hints: NameHints
     warehouse_name: str
     health: HealthCheck
     tokens: TokenIssuer

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from urllib.parse import unquote_to_bytes
 
-from tidemill.errors import InvalidInput, MethodNotAllowed, RouteNotFound
-from tidemill.protocols.http.call import Handler
+from starlette.responses import Response
+
+from tidemill.errors import InvalidInput, MethodNotAllowed, RouteNotFound, TidemillError
+from tidemill.protocols.http.call import Call, Handler
 
 
 class BodyKind(Enum):
@@ -38,6 +40,21 @@ class Route:
     is_waiting: bool = False
     is_quick: bool = False
     is_public: bool = False
+
+
+def with_name_hints(route: Route) -> Route:
+    """The route with refusals that say what a name stands for, or which names are near one not found."""
+
+    def handler(call: Call) -> Response:
+        try:
+            return route.handler(call)
+        except TidemillError as error:
+            message = call.operations.name_hints.message(call.caller, error)
+            if message is not None:
+                error.args = (message,)
+            raise
+
+    return replace(route, handler=handler)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.protocols.http.app import Service
+from tidemill.protocols.http.routing import with_name_hints
 from tidemill.protocols.lance.errors import render_error
 from tidemill.protocols.lance.requests import with_capability_header
 from tidemill.protocols.lance.routes import (
@@ -38,5 +39,7 @@ ROUTES: Final = (
 )
 
 LANCE_SERVICE: Final = Service(
-    prefix=(), routes=tuple(map(with_capability_header, ROUTES)), render_error=render_error
+    prefix=(),
+    routes=tuple(with_capability_header(with_name_hints(route)) for route in ROUTES),
+    render_error=render_error,
 )

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
-from tidemill.protocols.http.routing import Route
+from tidemill.protocols.http.routing import Route, with_name_hints
 from tidemill.protocols.management.errors import render_error
 from tidemill.protocols.management.routes import columns, functions, jobs, views
 
@@ -27,4 +27,6 @@ ROUTES: Final = (
     *jobs.ROUTES,
 )
 
-MANAGEMENT_SERVICE: Final = Service(prefix=("api",), routes=ROUTES, render_error=render_error)
+MANAGEMENT_SERVICE: Final = Service(
+    prefix=("api",), routes=tuple(map(with_name_hints, ROUTES)), render_error=render_error
+)

@@ -67,7 +67,7 @@ def _function(call: Call, body: Fields) -> RegisteredFunction:
     ident, version, digest = function_reference(body)
     registered = call.operations.functions.get(call.caller, stored_name(ident), version)
     if registered.function.digest != digest or not is_registration(registered.function):
-        raise FunctionNotFound(f"{stored_name(ident)} version {version} with object id {digest:.100}")
+        raise FunctionNotFound(stored_name(ident), f" version {version} with object id {digest:.100}")
     return registered
 
 
