@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tidemill.catalog.errors import LocationInUse
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
-from tidemill.catalog.model.identifiers import MAX_NAME_BYTES, TableIdent
+from tidemill.catalog.model.identifiers import MAX_NAME_BYTES, Namespace, TableIdent
 from tidemill.catalog.ports import Authorizer, CatalogTransaction, TableFiles
 from tidemill.errors import InvalidInput, PermissionDenied
 
@@ -17,6 +17,9 @@ MAX_LOCATION_BYTES: Final = 2048
 TABLE_SUFFIX: Final = ".lance"
 ICEBERG_DIRECTORY: Final = "iceberg"
 """Directory of Iceberg tables in the warehouse, unless their clients choose a location."""
+NAMESPACES_DIRECTORY: Final = "namespaces"
+"""Directory in that one with a directory per namespace, named by its id: names may repeat after a drop."""
+LOCATION_PROPERTY: Final = "location"
 # What follows exactly two slashes is a host; only localhost is accepted.
 LOCAL_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)")
 URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
@@ -29,7 +32,7 @@ MANIFEST_SUFFIX: Final = ".manifest"
 class TableLocations:
     def __init__(self, files: TableFiles) -> None:
         self._files = files
-        self._warehouse = files.location_of(SOME_TABLE).rpartition("/")[0]
+        self._warehouse = warehouse_directory(files)
 
     def normalize(self, raw: str) -> str:
         """The canonical form of a location that a caller chose; raises InvalidInput if it is not allowed."""
@@ -45,9 +48,9 @@ class TableLocations:
                 "location",
                 f"{raw!r:.200} is outside the warehouse and the allowed locations, or is a symbolic link",
             )
-        if location == f"{self._warehouse}/{ICEBERG_DIRECTORY}":
+        if is_shared_directory(location, self._warehouse):
             raise InvalidInput(
-                "location", f"{raw!r:.200} is the directory of all Iceberg tables; choose a directory in it"
+                "location", f"{raw!r:.200} is a directory for many Iceberg tables; choose a directory in it"
             )
         if self.is_managed(location) and is_in_table_directory(location, self._warehouse):
             raise InvalidInput(
@@ -100,6 +103,31 @@ def normalized_location(raw: str, warehouse: str, field: str = "location") -> st
         return _local_path(raw, field)
     location = f"{warehouse}/{_normalized_path(raw, field)}"
     return _local_path(location, field) if location.startswith("/") else location
+
+
+def warehouse_directory(files: TableFiles) -> str:
+    return files.location_of(SOME_TABLE).rpartition("/")[0]
+
+
+def warehouse_uri(files: TableFiles) -> str:
+    """The warehouse as Iceberg clients see it, in default locations."""
+    warehouse = warehouse_directory(files)
+    # Clients read locations as URIs and would decode a percent sign in a path.
+    is_path = warehouse.startswith("/") and "%" not in warehouse
+    return f"file://{warehouse}" if is_path else warehouse
+
+
+def namespace_location(namespace: Namespace, warehouse: str) -> str:
+    """Where its new Iceberg tables and views go: its property `location`, or a directory of its own."""
+    default = f"{warehouse}/{ICEBERG_DIRECTORY}/{NAMESPACES_DIRECTORY}/{namespace.namespace_id}"
+    return namespace.properties.get(LOCATION_PROPERTY) or default
+
+
+def is_shared_directory(location: str, warehouse: str) -> bool:
+    """Whether it holds the Iceberg tables of one or all namespaces; a table there would overlap them."""
+    shared = f"{warehouse}/{ICEBERG_DIRECTORY}"
+    namespaces = f"{shared}/{NAMESPACES_DIRECTORY}"
+    return location in (shared, namespaces) or location.rpartition("/")[0] == namespaces
 
 
 def is_below(location: str, warehouse: str) -> bool:

@@ -47,13 +47,20 @@ class IcebergRepository(Protocol):
     def remove(self, entry_id: UUID) -> None: ...
 
     def is_location_taken(self, entry: Entry) -> bool:
-        """Whether its location overlaps that of another entry; the answer holds for the transaction."""
+        """Whether its location overlaps that of another entry; the answer holds for the transaction.
+
+        A view may be in the location of an Iceberg table of its namespace: it writes only metadata files.
+        """
 
     def is_overlapping(self, entry: Entry) -> bool:
         """Like `is_location_taken`, but locks nothing, so the answer may be outdated at once."""
 
-    def is_in_another(self, location: str, entry_id: UUID) -> bool:
-        """Whether the location is, or lies inside, that of another entry of either format; locks nothing."""
+    def is_in_another(self, location: str, entry_id: UUID, dropped_from: str | None = None) -> bool:
+        """Whether the location is, or lies inside, that of another entry of either format; locks nothing.
+
+        A view in the location of a table, and that table, are not others to each other; `dropped_from` is
+        where the table was if it has been dropped.
+        """
 
 
 class PurgeQueue(Protocol):

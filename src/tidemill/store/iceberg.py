@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     LargeBinary,
     Row,
     Select,
     Text,
     Uuid,
+    and_,
     bindparam,
     delete,
     insert,
     literal_column,
+    not_,
     select,
     update,
 )
@@ -173,20 +176,49 @@ class SqlIcebergRepository:
         self._connection.execute(delete(tables).where(tables.c.table_id == entry_id, ~IS_LANCE))
 
     def is_location_taken(self, entry: Entry) -> bool:
-        return is_location_taken(self._connection, entry.location, tables.c.table_id != entry.entry_id)
+        return is_location_taken(self._connection, entry.location, self._excludes(entry))
 
     def is_overlapping(self, entry: Entry) -> bool:
-        return has_overlap(self._connection, entry.location, tables.c.table_id != entry.entry_id)
+        return has_overlap(self._connection, entry.location, self._excludes(entry))
 
-    def is_in_another(self, location: str, entry_id: UUID) -> bool:
-        query = select(tables.c.table_id).where(
-            tables.c.location.in_([location, *locations_above(location)]), tables.c.table_id != entry_id
+    def _excludes(self, entry: Entry) -> ColumnElement[bool]:
+        """Matches all others, except tables in whose location the view may be."""
+        is_other = tables.c.table_id != entry.entry_id
+        if entry.kind is not EntryKind.VIEW:
+            return is_other
+        may_contain = and_(
+            tables.c.kind == EntryKind.TABLE.value,
+            tables.c.namespace_id == find_namespace_id(self._connection, entry.ident.namespace),
+            tables.c.location.in_([entry.location, *locations_above(entry.location)]),
         )
-        return self._connection.execute(query.limit(1)).first() is not None
+        return and_(is_other, not_(may_contain))
+
+    def is_in_another(self, location: str, entry_id: UUID, dropped_from: str | None = None) -> bool:
+        around = [location, *locations_above(location)]
+        query = select(tables.c.table_id, tables.c.kind, tables.c.location)
+        found = self._connection.execute(query.where(tables.c.location.in_(around))).all()
+        others = [_Holding(row.kind, row.location) for row in found if row.table_id != entry_id]
+        own = next((_Holding(row.kind, row.location) for row in found if row.table_id == entry_id), None)
+        if own is None and dropped_from in around:
+            own = _Holding(EntryKind.TABLE.value, dropped_from)
+        return any(own is None or not _is_view_in_table(own, other) for other in others)
 
     def _blocking_holder(self, ident: TableIdent, kind: EntryKind) -> Holder:
         # The holder may be gone by now; then assume one of the same kind.
         return self.find_holder(ident) or Holder(kind.value)
+
+
+class _Holding(NamedTuple):
+    """What has a location."""
+
+    kind: str
+    location: str
+
+
+def _is_view_in_table(left: _Holding, right: _Holding) -> bool:
+    """Whether one is a view in the location of the other, a table; both locations contain the same path."""
+    outer, inner = sorted((left, right), key=lambda holding: (len(holding.location), holding.kind))
+    return (outer.kind, inner.kind) == (EntryKind.TABLE.value, EntryKind.VIEW.value)
 
 
 @cache

@@ -62,6 +62,11 @@ def lance(http: httpx.Client, space: Space) -> Lance:
     return Lance(http, space.name)
 
 
+def warehouse_of(space: Space) -> Path:
+    location = space.made_table("x")["metadata"]["location"]
+    return Path(location.removeprefix("file://").rpartition("/iceberg/")[0])
+
+
 def tree(directory: Path) -> dict[str, bytes | None]:
     return {
         str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
@@ -260,7 +265,7 @@ def test_iceberg_takes_no_place_around_a_lance_table(
 @pytest.mark.parametrize("place", ["", "/data", "/deeper/still", "/.."])
 def test_lance_takes_no_place_of_iceberg(space: Space, lance: Lance, place: str) -> None:
     outer = f"{space.name}/iceberg-tables"
-    warehouse = Path(space.made_table("x")["metadata"]["location"].removeprefix("file://")).parents[1]
+    warehouse = warehouse_of(space)
     space.made_table("t", location=f"file://{warehouse}/{outer}/t")
     chosen = outer if place == "/.." else f"{outer}/t{place}"
     answer = lance.post("table", "lance", "declare", json={"location": chosen})

@@ -126,11 +126,15 @@ def _same_start(one: str, other: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A named container of tables, views and further namespaces."""
+    """A named container of tables, views and further namespaces.
+
+    `location` is where new Iceberg tables and views go; filled in only where callers can see it.
+    """
 
     namespace_id: UUID
     path: NamespacePath
     properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
 
 
 class CreateMode(Enum):

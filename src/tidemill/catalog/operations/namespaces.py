@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
-from tidemill.catalog.locations import TableLocations
+from tidemill.catalog.locations import TableLocations, namespace_location, warehouse_uri
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import (
     CreateMode,
@@ -34,6 +35,7 @@ class NamespaceOperations:
         self._authorizer = authorizer
         self._files = files
         self._locations = TableLocations(files)
+        self._warehouse = warehouse_uri(files)
 
     def create(
         self,
@@ -44,7 +46,7 @@ class NamespaceOperations:
     ) -> Namespace:
         authorize(self._authorizer, mutation.caller, needs_to_change(path))
         _refuse_root(path, "created")
-        new = Namespace(uuid4(), path, dict(properties))
+        new = self._located(Namespace(uuid4(), path, dict(properties)))
         namespace, dropped = retry_deadlocks(lambda: self._create(mutation, new, mode))
         self._remove_files(dropped)
         return namespace
@@ -60,7 +62,7 @@ class NamespaceOperations:
         if path.is_root:
             return Namespace(uuid4(), path)
         with self._store.transaction() as tx:
-            return tx.namespaces.get(path)
+            return self._located(tx.namespaces.get(path))
 
     def update_properties(
         self,
@@ -136,6 +138,9 @@ class NamespaceOperations:
                 return _remove_with_content(tx, path)
             tx.namespaces.remove(path)
             return ()
+
+    def _located(self, namespace: Namespace) -> Namespace:
+        return replace(namespace, location=namespace_location(namespace, self._warehouse))
 
     def _remove_files(self, tables: Sequence[Table]) -> None:
         """Removes table files in the warehouse. Data registered from elsewhere stays."""

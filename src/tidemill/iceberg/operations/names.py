@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 from uuid import UUID, uuid4
 
-from tidemill.catalog.locations import ICEBERG_DIRECTORY
+from tidemill.catalog.locations import (
+    ICEBERG_DIRECTORY,
+    is_shared_directory,
+    namespace_location,
+    warehouse_directory,
+    warehouse_uri,
+)
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
@@ -153,31 +158,35 @@ def location_overlap(location: str) -> InvalidInput:
     return InvalidInput("location", f"{location:.200} overlaps the location of another table or view")
 
 
-ANY_TABLE_ID: Final = UUID(int=0)
-
-
 class EntryLocations:
     """New entries get a directory named by their id, not by their name, so renaming moves no files."""
 
     def __init__(self, files: TableFiles, metadata: MetadataFiles) -> None:
-        warehouse = files.location_of(ANY_TABLE_ID).rpartition("/")[0]
-        # Clients read locations as URIs and would decode a percent sign in a path.
-        is_path = warehouse.startswith("/") and "%" not in warehouse
-        self.warehouse = f"file://{warehouse}" if is_path else warehouse
-        self._shared_directory = f"{warehouse}/{ICEBERG_DIRECTORY}"
+        self.warehouse = warehouse_uri(files)
+        self._directory = warehouse_directory(files)
         self._metadata = metadata
 
-    def new(self) -> tuple[UUID, str]:
-        """A new id, and the default location of the entry with that id."""
+    def new(self, tx: IcebergTransaction, ident: TableIdent) -> tuple[UUID, str]:
+        """A new id, and the default location of the entry with that id: in that of its namespace."""
         entry_id = uuid4()
-        return entry_id, f"{self.warehouse}/{ICEBERG_DIRECTORY}/{entry_id}"
+        namespace = tx.namespaces.find(ident.namespace)
+        if namespace is None:
+            return entry_id, f"{self.warehouse}/{ICEBERG_DIRECTORY}/{entry_id}"
+        location = f"{namespace_location(namespace, self.warehouse).rstrip('/')}/{entry_id}"
+        try:
+            self.resolve(location)
+        except InvalidInput:
+            # The namespace may have any property `location`, even one where no table may be.
+            default = namespace_location(replace(namespace, properties={}), self.warehouse)
+            return entry_id, f"{default}/{entry_id}"
+        return entry_id, location
 
     def resolve(self, location: str) -> str:
         """Normalizes a location that a client chose; raises InvalidInput if it must not be used."""
         normalized = self._metadata.resolve(location)
-        if normalized == self._shared_directory:
+        if is_shared_directory(normalized, self._directory):
             raise InvalidInput(
-                "location", f"{location:.200} is the directory that all tables share; choose one below it"
+                "location", f"{location:.200} is a directory that tables share; choose one below it"
             )
         return normalized
 

@@ -42,10 +42,10 @@ class FileRemover:
         self._store = store
         self._files = files
 
-    def remove_all(self, locations: Iterable[str], owner_id: UUID) -> None:
+    def remove_all(self, locations: Iterable[str], dropped: Entry) -> None:
         def is_foreign(directory: str) -> bool:
             with self._store.reading() as tx:
-                return tx.iceberg.is_in_another(directory, owner_id)
+                return tx.iceberg.is_in_another(directory, dropped.entry_id, dropped.location)
 
         self._remove(locations, is_foreign)
 
@@ -128,11 +128,11 @@ class Purger:
         if (metadata.get("properties") or {}).get("gc.enabled", "true").lower() == "false":
             # The files may be shared with other tables.
             return
-        self._data_remover.remove_all(self._files.named_by(metadata), entry.entry_id)
+        self._data_remover.remove_all(self._files.named_by(metadata), entry)
         statistics = [*(metadata.get("statistics") or ()), *(metadata.get("partition-statistics") or ())]
-        self._data_remover.remove_all((found["statistics-path"] for found in statistics), entry.entry_id)
+        self._data_remover.remove_all((found["statistics-path"] for found in statistics), entry)
         previous = [found["metadata-file"] for found in metadata.get("metadata-log") or ()]
-        self._metadata_remover.remove_all([*previous, entry.metadata_location], entry.entry_id)
+        self._metadata_remover.remove_all([*previous, entry.metadata_location], entry)
 
 
 READ_ERRORS: Final = (OSError, InvalidInput, *PARSE_ERRORS)

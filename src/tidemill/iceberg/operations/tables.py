@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from uuid import uuid4
 
 import orjson
 
@@ -145,8 +146,7 @@ class IcebergTableOperations:
         is_overwrite = mode is Registration.OVERWRITE
         with self._store.reading() as tx:
             existing = tx.iceberg.find(ident, EntryKind.TABLE) if is_overwrite else None
-            entry_id, _ = self._locations.new()
-            entry = Entry(entry_id, ident, EntryKind.TABLE, "", metadata_location, b"")
+            entry = Entry(uuid4(), ident, EntryKind.TABLE, "", metadata_location, b"")
             if existing is None:
                 check_name_free(tx, entry)
         data = self._files.read(metadata_location)
@@ -174,10 +174,10 @@ class IcebergTableOperations:
             raise MetadataFileNotFound(entry.metadata_location)
 
     def _new_entry(self, ident: TableIdent, new: NewTable) -> tuple[Entry, Document]:
-        entry_id, default_location = self._locations.new()
-        location = default_location if new.location is None else new.location.rstrip("/")
-        entry = Entry(entry_id, ident, EntryKind.TABLE, self._locations.resolve(location), "", b"")
         with self._store.reading() as tx:
+            entry_id, default_location = self._locations.new(tx, ident)
+            location = default_location if new.location is None else new.location.rstrip("/")
+            entry = Entry(entry_id, ident, EntryKind.TABLE, self._locations.resolve(location), "", b"")
             check_name_free(tx, entry)
             check_no_overlap(tx, entry)
             return entry, new_table(new, location, entry_id, now_ms(tx))
@@ -217,7 +217,7 @@ class IcebergTableOperations:
         if not change.ident.namespace.is_root:
             tx.namespaces.get(change.ident.namespace)
         check_table_requirements(None, change.requirements)
-        entry_id, default_location = self._locations.new()
+        entry_id, default_location = self._locations.new(tx, change.ident)
         document = changed_table(
             None, change.updates, default_location=default_location, now_ms=now_ms(tx), base_location=None
         )

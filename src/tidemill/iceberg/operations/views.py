@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from uuid import uuid4
 
 import orjson
 
@@ -42,7 +43,8 @@ class IcebergViewOperations:
 
     def create(self, mutation: Mutation[Entry], ident: TableIdent, new: NewView) -> Entry:
         authorize(self._authorizer, mutation.caller, to_write(ident))
-        entry_id, default_location = self._locations.new()
+        with self._store.reading() as tx:
+            entry_id, default_location = self._locations.new(tx, ident)
         location = default_location if new.location is None else new.location.rstrip("/")
         entry = Entry(entry_id, ident, EntryKind.VIEW, self._locations.resolve(location), "", b"")
 
@@ -86,8 +88,7 @@ class IcebergViewOperations:
     def register(self, mutation: Mutation[Entry], ident: TableIdent, metadata_location: str) -> Entry:
         """Adds a view whose metadata file already exists in storage."""
         authorize(self._authorizer, mutation.caller, to_write(ident))
-        entry_id, _ = self._locations.new()
-        entry = Entry(entry_id, ident, EntryKind.VIEW, "", metadata_location, b"")
+        entry = Entry(uuid4(), ident, EntryKind.VIEW, "", metadata_location, b"")
         with self._store.reading() as tx:
             check_name_free(tx, entry)
         data = self._files.read(metadata_location)

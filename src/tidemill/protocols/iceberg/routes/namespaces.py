@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.locations import LOCATION_PROPERTY
 from tidemill.catalog.model.identifiers import (
     CreateMode,
     DropBehavior,
@@ -27,7 +28,9 @@ from tidemill.protocols.iceberg.routing import route_pair
 
 
 def _namespace_json(namespace: Namespace) -> dict[str, Any]:
-    return {"namespace": namespace.path.levels, "properties": dict(namespace.properties)}
+    """Trino creates tables only in namespaces with a `location` (trinodb/trino#26742), so all have one."""
+    properties = {**namespace.properties, LOCATION_PROPERTY: namespace.location}
+    return {"namespace": namespace.path.levels, "properties": properties}
 
 
 def _created_response(namespace: Namespace) -> ReplayableResponse:
