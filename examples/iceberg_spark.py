@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import tidemill
 
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
 def session(url: str) -> SparkSession:

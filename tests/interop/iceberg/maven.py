@@ -13,17 +13,19 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
 CACHE: Final = ROOT / ".cache"
-VERSION: Final = "1.11.0"
+VERSION: Final = "1.12.0"
+# The newest one of which the tests and the reference server were published.
+KIT_VERSION: Final = "1.11.0"
 FETCH_TIMEOUT_SECONDS: Final = 900
 # The kit's own description names nothing that it needs, so all of it is said here.
 KIT: Final = (
-    f"org.apache.iceberg:iceberg-open-api:{VERSION}:tests",
-    f"org.apache.iceberg:iceberg-open-api:{VERSION}:test-fixtures",
-    f"org.apache.iceberg:iceberg-core:{VERSION}",
-    f"org.apache.iceberg:iceberg-core:{VERSION}:tests",
-    f"org.apache.iceberg:iceberg-api:{VERSION}",
-    f"org.apache.iceberg:iceberg-api:{VERSION}:tests",
-    f"org.apache.iceberg:iceberg-common:{VERSION}",
+    f"org.apache.iceberg:iceberg-open-api:{KIT_VERSION}:tests",
+    f"org.apache.iceberg:iceberg-open-api:{KIT_VERSION}:test-fixtures",
+    f"org.apache.iceberg:iceberg-core:{KIT_VERSION}",
+    f"org.apache.iceberg:iceberg-core:{KIT_VERSION}:tests",
+    f"org.apache.iceberg:iceberg-api:{KIT_VERSION}",
+    f"org.apache.iceberg:iceberg-api:{KIT_VERSION}:tests",
+    f"org.apache.iceberg:iceberg-common:{KIT_VERSION}",
     "org.apache.hadoop:hadoop-client-api:3.4.3",
     "org.apache.hadoop:hadoop-client-runtime:3.4.3",
     "org.junit.jupiter:junit-jupiter:5.14.4",
@@ -58,7 +60,7 @@ class JarsMissing(Exception):
 
 def kit_jars() -> Path:
     """The folder with the compatibility kit, the reference server and all that they need."""
-    return _fetched(f"iceberg-{VERSION}-kit", KIT)
+    return _fetched(f"iceberg-{KIT_VERSION}-kit", KIT)
 
 
 def spark_runtime_jars() -> Path:
