@@ -326,6 +326,21 @@ def test_a_client_that_asks_for_it_has_its_requests_signed(keys: Stand, shared: 
     assert {CLIENT_KEY, CLIENT_SECRET}.isdisjoint(config.values())
     assert config["s3.remote-signing-enabled"] == "true"
     assert config["signer.endpoint"] == "v1/namespaces/shared/tables/people/sign"
+    assert body["remote-signing-config"] == {"properties": {"table-uuid": body["metadata"]["table-uuid"]}}
+
+
+def test_a_new_table_is_signed_for_from_the_start(keys: Stand, shared: Table) -> None:
+    with as_client(keys, OWNER) as http:
+        made = Space(http, "shared").made_table("signed", headers=SIGNING)
+    uuid = made["metadata"]["table-uuid"]
+    assert made["remote-signing-config"] == {"properties": {"table-uuid": uuid}}
+
+
+def test_a_client_that_has_credentials_is_not_told_to_have_requests_signed(
+    keys: Stand, shared: Table
+) -> None:
+    with as_client(keys, OWNER) as http:
+        assert "remote-signing-config" not in http.get(Space(http, "shared").table("people")).json()
 
 
 class Signer:
@@ -378,6 +393,16 @@ def test_nothing_outside_the_table_is_signed(keys: Stand, shared: Table, signer:
     ]
     for uri in outside:
         check_error(signer.ask(method, uri), 403, "ForbiddenException")
+
+
+def test_nothing_is_signed_for_another_table_of_the_same_name(
+    keys: Stand, shared: Table, signer: Signer
+) -> None:
+    uri = keys.http_url(shared.metadata_location)
+    own = {"table-uuid": str(shared.metadata.table_uuid)}
+    check_form(signer.ask("GET", uri, properties=own), "RemoteSignResult")
+    other = signer.ask("GET", uri, properties={"table-uuid": "01234567-89ab-4def-8123-456789abcdef"})
+    check_error(other, 400, "BadRequestException", "properties.table-uuid: ")
 
 
 def test_nothing_elsewhere_is_signed(keys: Stand, shared: Table, signer: Signer) -> None:

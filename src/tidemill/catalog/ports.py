@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -317,13 +317,17 @@ class TableFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SignRequest:
-    """A request that a client will send. `body` is present if it names the objects of the request."""
+    """A request that a client will send. `body` is present if it names the objects of the request.
+
+    `properties` are those that clients were given together with the table.
+    """
 
     region: str
     method: str
     uri: str
     headers: Mapping[str, Sequence[str]]
     body: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Adapters:
     clusters: Clusters
     signer: RequestSigner | None
     warehouse_name: str
+    namespace_separator: str
     idempotency_lifetime: timedelta
 
 
@@ -114,6 +115,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
         clusters=settings.clusters(),
         signer=open_signer(settings),
         warehouse_name=settings.warehouse_name,
+        namespace_separator=settings.namespace_separator,
         idempotency_lifetime=timedelta(seconds=settings.idempotency_lifetime_seconds),
     )
 
@@ -188,6 +190,7 @@ def build_operations(
         receipts=ReceiptOperations(store, authorizer, adapters.idempotency_lifetime),
         name_hints=NameHints(store, authorizer),
         warehouse_name=adapters.warehouse_name,
+        namespace_separator=adapters.namespace_separator,
         health=ServerHealth(store, files, worker),
         tokens=adapters.authentication,
     )

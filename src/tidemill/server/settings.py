@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidemill.catalog.model.callers import OWN_PRINCIPALS, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, namespace_path
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
@@ -27,6 +27,8 @@ from tidemill.storage.warehouse import JOBS_DIRECTORY
 CLIENT_ID: Final = re.compile(r"[!-9;-~]{1,128}")
 SECRET: Final = re.compile(r"[!-~]+")
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
+# Without those that mean something else in a path or query: + is a space, a comma is between names.
+SEPARATORS: Final = "!#$&'()*-./:;<=>?@[]^_`{|}~"
 CredentialSource = Literal["none", "static", "sts"]
 FunctionIsolation = Literal["process", "none"]
 
@@ -120,6 +122,9 @@ class ServerSettings(BaseSettings):
     warehouse: str | None = None
     warehouse_name: str = Field(
         default="tidemill", min_length=1, description="Name of the warehouse for Iceberg clients."
+    )
+    namespace_separator: str = Field(
+        default=LEVEL_SEPARATOR, description="What Iceberg clients put between the levels of a namespace."
     )
     idempotency_lifetime_seconds: int = Field(default=1800, ge=1)
     allowed_locations: tuple[Path, ...] = ()
@@ -234,6 +239,7 @@ def load_settings(**overrides: Any) -> ServerSettings:
     if settings.heartbeat_seconds * 2 > settings.lease_seconds:
         raise InvalidInput("heartbeat_seconds", "must be at most half of lease_seconds")
     _check_warehouse(settings)
+    _check_separator(settings.namespace_separator)
     _check_clusters(settings)
     check_clients(settings.clients)
     return settings
@@ -260,6 +266,13 @@ def _check_warehouse(settings: ServerSettings) -> None:
     if settings.s3_vend == "static" and not is_complete:
         raise InvalidInput(
             "s3_client_access_key_id", "and s3_client_secret_access_key are required when s3_vend is 'static'"
+        )
+
+
+def _check_separator(separator: str) -> None:
+    if separator != LEVEL_SEPARATOR and separator not in list(SEPARATORS):
+        raise InvalidInput(
+            "namespace_separator", f"{separator!r:.60} is not one of these characters: {' '.join(SEPARATORS)}"
         )
 
 

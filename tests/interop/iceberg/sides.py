@@ -24,8 +24,8 @@ IDENTITIES: Final = frozenset({"table-uuid", "view-uuid"})
 FILES: Final = frozenset({"metadata-location", "metadata-file"})
 # The reference writes types, directions and transforms anew; ours keeps the client's spelling.
 TYPE_KEYS: Final = frozenset({"type", "element", "key", "value", "transform", "direction", "null-order"})
-# Made anew by every server.
-NOT_COMPARED: Final = frozenset({"config", "storage-credentials", "next-page-token", "created-at"})
+# Made anew by every server; the reference has no labels.
+NOT_COMPARED: Final = frozenset({"config", "storage-credentials", "next-page-token", "created-at", "labels"})
 # The reference does not write what is the same as nothing.
 LEFT_OUT: Final[Sequence[tuple[str, Any]]] = (
     ("sequence-number", 0),

@@ -59,8 +59,15 @@ def test_an_answer_names_its_request(iceberg: httpx.Client) -> None:
 def test_the_views_through_which_something_is_loaded_have_to_be_named_right(space: Space, path: str) -> None:
     space.made_table()
     space.made_view()
-    right = space.http.get(f"{space.at(path)}?referenced-by={space.name}%1Fv")
-    assert right.status_code == 200
+    for views in (
+        "{0}%1Fv",
+        "{0}%1Fv,{0}%1Fw",
+        "{0}%2Cx%1Fv",
+        "{0}%2Cx%1Fv,{0}%1Fa%2Cb",
+        "{0}%1Fv%2C{0}%1Fw",
+    ):
+        right = space.http.get(f"{space.at(path)}?referenced-by={views.format(space.name)}")
+        assert right.status_code == 200, right.text
     check_error(
         space.http.get(f"{space.at(path)}?referenced-by=v"), 400, "BadRequestException", "referenced-by: "
     )

@@ -244,6 +244,7 @@ class Stand:
             "environments": self.environments,
             "name_hints": stand_in(NameHints, Hints()),
             "warehouse_name": "tidemill",
+            "namespace_separator": "\x1f",
             "health": self.health,
         }
         # No test on this stand reaches the others; they are tested over a socket with everything real.

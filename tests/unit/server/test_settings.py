@@ -98,3 +98,14 @@ def test_views_that_refresh_themselves_have_a_policy_of_the_deployment() -> None
 def test_a_senseless_policy_for_views_is_refused(given: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(given))):
         load_settings(**given)
+
+
+@pytest.mark.parametrize("separator", ["", "a", "1", "%", "+", ",", "..", " ", "\x1e"])
+def test_a_separator_that_could_not_be_told_from_names_is_refused(separator: str) -> None:
+    with pytest.raises(InvalidInput, match="namespace_separator"):
+        load_settings(namespace_separator=separator)
+
+
+def test_the_separator_of_namespaces_may_be_chosen() -> None:
+    assert load_settings().namespace_separator == "\x1f"
+    assert load_settings(namespace_separator=".").namespace_separator == "."

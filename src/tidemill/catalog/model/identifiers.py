@@ -12,6 +12,8 @@ from uuid import UUID
 
 from tidemill.errors import InvalidInput
 
+# Between the levels of a namespace in paths of the Iceberg protocol, unless the settings name another one.
+LEVEL_SEPARATOR: Final = "\x1f"
 MAX_LEVELS: Final = 16
 MAX_NAME_BYTES: Final = 255
 # URL libraries remove these two from paths, so clients could never address such a name.

@@ -12,7 +12,7 @@ from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.ports import Authorizer, RequestSigner, SignedRequest, SignRequest, TableFiles
-from tidemill.errors import Unsupported
+from tidemill.errors import InvalidInput, Unsupported
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.iceberg.operations.names import EntryLocations
 from tidemill.iceberg.operations.tables import IcebergTableOperations
@@ -46,6 +46,7 @@ class IcebergAccess:
             return not tx.iceberg.is_in_another(location, own_id)
 
 
+TABLE_UUID: Final = "table-uuid"
 READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -69,5 +70,11 @@ class RequestSigning:
             )
         if request.method not in READ_METHODS:
             self._authorizer.require(caller, Permission.WRITE, ident)
-        entry = self._tables.load(caller, ident)
-        return self._signer.sign(orjson.loads(entry.metadata)["location"], request)
+        metadata = orjson.loads(self._tables.load(caller, ident).metadata)
+        expected = request.properties.get(TABLE_UUID)
+        if expected is not None and expected != metadata[TABLE_UUID]:
+            raise InvalidInput(
+                f"properties.{TABLE_UUID}",
+                f"{expected!r:.60} is not that of {ident}, which is another table by now; load it again",
+            )
+        return self._signer.sign(metadata["location"], request)

@@ -182,6 +182,7 @@ class HttpApp:
             query=_query(request.scope["query_string"]),
             headers=request.headers,
             body=await self._read_body(request, match.route.body),
+            raw_query=request.scope["query_string"],
         )
         if match.route.is_quick and self._limits.runs_quick_on_loop:
             # Switching to a thread and back costs more than a read from the database.

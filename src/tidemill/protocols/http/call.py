@@ -45,6 +45,7 @@ class Call:
     query: QueryParams
     headers: Headers
     body: bytes
+    raw_query: bytes = b""
 
 
 Handler: TypeAlias = Callable[[Call], Response]

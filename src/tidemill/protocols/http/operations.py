@@ -109,5 +109,6 @@ class Operations:
     receipts: ReceiptOperations
     name_hints: NameHints
     warehouse_name: str
+    namespace_separator: str
     health: HealthCheck
     tokens: TokenIssuer

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, check_name, namespace_path
+from tidemill.catalog.model.identifiers import (
+    LEVEL_SEPARATOR,
+    NamespacePath,
+    TableIdent,
+    check_name,
+    namespace_path,
+)
 from tidemill.errors import InvalidInput
 from tidemill.iceberg.model.entries import Change, Document, NewTable, NewView, Registration
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields, read_object
 
-# The only separator advertised: Java sends it percent-encoded, pyiceberg decoded.
-LEVEL_SEPARATOR: Final = "\x1f"
 
-
-def split_levels(raw: str) -> tuple[str, ...]:
-    return tuple(raw.split(LEVEL_SEPARATOR))
+def split_levels(call: Call, raw: str) -> tuple[str, ...]:
+    """Splits at 0x1F, which every client knows, or else at the separator of the settings."""
+    separator = LEVEL_SEPARATOR if LEVEL_SEPARATOR in raw else call.operations.namespace_separator
+    return tuple(raw.split(separator))
 
 
 def namespace_of(call: Call) -> NamespacePath:
-    return namespace_path(split_levels(call.parameters["namespace"]), "namespace")
+    return namespace_path(split_levels(call, call.parameters["namespace"]), "namespace")
 
 
 def table_of(call: Call) -> TableIdent:
@@ -35,6 +38,9 @@ def new_namespace_of(call: Call) -> NamespacePath:
     levels = read_object(call.body).texts("namespace")
     if not levels:
         raise InvalidInput("namespace", "is missing; it must be a list with at least one name")
+    separator = call.operations.namespace_separator
+    if any(separator in level for level in levels):
+        raise InvalidInput("namespace", f"{levels[-1]!r:.200} contains the namespace separator {separator!r}")
     return namespace_path(levels, "namespace")
 
 

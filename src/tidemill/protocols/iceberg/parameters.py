@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
+import structlog
 from starlette.responses import Response
 
 from tidemill.catalog.model.identifiers import TableIdent, namespace_path
@@ -19,7 +20,9 @@ from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.mapping import LEVEL_SEPARATOR, ident_in, split_levels
+from tidemill.protocols.iceberg.mapping import ident_in, split_levels
+
+log = structlog.get_logger("tidemill.iceberg")
 
 MAX_TOKEN_LENGTH: Final = 1024
 DEFAULT_PAGE_SIZE: Final = 1000
@@ -88,28 +91,52 @@ def with_checked_referrers(route: Route) -> Route:
         return route
 
     def checked(call: Call) -> Response:
-        referrers_of(call.query.get(PARAMETER) or "")
-        return route.handler(call)
+        referrers = referrers_of(call)
+        response = route.handler(call)
+        if referrers:
+            loaded = ".".join(call.parameters.values())
+            views = [str(view) for view in referrers]
+            log.info("loaded through views", loaded=loaded, views=views, caller=call.caller.principal)
+        return response
 
     return replace(route, handler=checked)
 
 
-def referrers_of(value: str) -> tuple[TableIdent, ...]:
-    """The views, outermost first. The value is already decoded once; Java encodes the names in it again."""
+def referrers_of(call: Call) -> tuple[TableIdent, ...]:
+    """The views through which something is loaded, outermost first.
+
+    Java sends `a%1Fv,a%1Fw`, with a comma in a name as %2C. Other clients encode the commas between views
+    too, so a comma without a separator on both sides belongs to a name.
+    """
+    pairs = [pair.partition("=") for pair in call.raw_query.decode("latin-1").split("&")]
+    raw = next((value for key, _, value in pairs if unquote_plus(key) == PARAMETER), "")
+    parts = [unquote_plus(part) for part in raw.split(",")]
+    if len(parts) == 1:
+        parts = parts[0].split(",")
+    names = _joined(call, [part if _is_view(call, part) else unquote(part) for part in parts])
+    if len(names) > MAX_REFERRERS:
+        raise InvalidInput(PARAMETER, f"has {len(names)} views; at most {MAX_REFERRERS} are allowed")
+    return tuple(_view(call, text) for text in names)
+
+
+def _joined(call: Call, parts: Sequence[str]) -> list[str]:
     names: list[str] = []
-    for part in map(unquote, value.split(",") if value else ()):
-        if names and LEVEL_SEPARATOR not in part:
-            # The comma belongs to a name.
+    for part in parts:
+        if names and not (_is_view(call, part) and _is_view(call, names[-1])):
             names[-1] = f"{names[-1]},{part}"
         else:
             names.append(part)
-    if len(names) > MAX_REFERRERS:
-        raise InvalidInput(PARAMETER, f"has {len(names)} views; at most {MAX_REFERRERS} are allowed")
-    return tuple(_view(text) for text in names)
+    return [] if names == [""] else names
 
 
-def _view(text: str) -> TableIdent:
-    levels = split_levels(text)
+def _is_view(call: Call, text: str) -> bool:
+    return len(split_levels(call, text)) > 1
+
+
+def _view(call: Call, text: str) -> TableIdent:
+    levels = split_levels(call, text)
     if len(levels) < 2:
-        raise InvalidInput(PARAMETER, f"{text!r:.60} is not a view: it must be a namespace, %1F and a name")
+        raise InvalidInput(
+            PARAMETER, f"{text!r:.60} is not a view: it must be a namespace, the separator (%1F) and a name"
+        )
     return ident_in(namespace_path(levels[:-1], PARAMETER), levels[-1], PARAMETER)

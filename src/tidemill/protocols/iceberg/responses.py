@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,21 +18,23 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import TableIdent, table_ident
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, TableIdent, table_ident
 from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import InvalidInput, Unavailable, Unsupported
+from tidemill.iceberg.metadata.labels import labels_of
 from tidemill.iceberg.metadata.tables import refs_only
-from tidemill.iceberg.model.entries import Entry, StagedTable
+from tidemill.iceberg.model.entries import Document, Entry, StagedTable
+from tidemill.iceberg.operations.access import TABLE_UUID
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
-from tidemill.protocols.iceberg.mapping import LEVEL_SEPARATOR
 from tidemill.protocols.iceberg.parameters import Snapshots
 
 JSON: Final = "application/json"
 COMPRESS_FROM_BYTES: Final = 1024
 FASTEST: Final = 1
 TAG_BYTES: Final = 16
+MAX_CACHED_LABELS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def replayable_json(value: Any, status: int = 200) -> ReplayableResponse:
 
 def loaded_table(entry: Entry) -> ReplayableResponse:
     """A LoadTableResult."""
-    body = _start(entry.metadata_location, entry.metadata)
+    body = _start(entry.metadata_location, entry.metadata) + _labels(entry)
     return ReplayableResponse(
         200, body, entry.location, entry.metadata_location, entry.ident.levels, lacks_config=True
     )
@@ -111,7 +113,8 @@ def unregistered_table(entry: Entry) -> ReplayableResponse:
 
 def loaded_view(entry: Entry) -> ReplayableResponse:
     """A LoadViewResult."""
-    return ReplayableResponse(200, _start(entry.metadata_location, entry.metadata) + b',"config":{}}')
+    body = _start(entry.metadata_location, entry.metadata) + _labels(entry)
+    return ReplayableResponse(200, body + b',"config":{}}')
 
 
 def replay(call: Call, response: ReplayableResponse) -> Response:
@@ -135,7 +138,9 @@ def respond(call: Call, response: ReplayableResponse) -> Response:
     config = _config(call, response.table, options or {})
     if response.metadata_location is not None and options is not None:
         headers["etag"] = tag_of(response.metadata_location, Snapshots.ALL, config)
-    end = _end(response.location, options or {}, config) if response.lacks_config else b""
+    if not response.lacks_config:
+        return _response(response.status, response.body, headers)
+    end = _end(response.location, options or {}, config, lambda: _metadata_in(response.body))
     return _response(response.status, response.body + end, headers)
 
 
@@ -148,12 +153,28 @@ def respond_loaded(call: Call, entry: Entry, snapshots: Snapshots) -> Response:
     if client_has_tag(call, tag):
         return Response(status_code=304, headers=headers)
     metadata = entry.metadata if snapshots is Snapshots.ALL else _with_refs_only(entry.metadata)
-    body = _start(entry.metadata_location, metadata) + _end(entry.location, options, config)
-    return _response(200, body, headers)
+    end = _end(entry.location, options, config, lambda: orjson.loads(entry.metadata))
+    return _response(200, _start(entry.metadata_location, metadata) + _labels(entry) + end, headers)
 
 
 def _start(metadata_location: str, metadata: bytes) -> bytes:
     return b'{"metadata-location":' + orjson.dumps(metadata_location) + b',"metadata":' + metadata
+
+
+_labels_by_file: dict[str, bytes] = {}
+
+
+def _labels(entry: Entry) -> bytes:
+    """The labels as part of a body, or nothing. A metadata file never changes, so neither do its labels."""
+    found = _labels_by_file.get(entry.metadata_location)
+    if found is None:
+        may_block()
+        labels = labels_of(orjson.loads(entry.metadata))
+        found = b"" if labels is None else b',"labels":' + orjson.dumps(labels)
+        if len(_labels_by_file) >= MAX_CACHED_LABELS:
+            _labels_by_file.clear()
+        _labels_by_file[entry.metadata_location] = found
+    return found
 
 
 def _with_refs_only(metadata: bytes) -> bytes:
@@ -176,9 +197,19 @@ def _config(call: Call, table: tuple[str, ...], options: Mapping[str, str]) -> d
     return config
 
 
-def _end(location: str, options: Mapping[str, str], config: Mapping[str, str]) -> bytes:
-    """The end of a LoadTableResult; old clients read `config`, newer ones prefer `storage-credentials`."""
+def _metadata_in(body: bytes) -> Document:
+    metadata: Document = orjson.loads(body + b"}")["metadata"]
+    return metadata
+
+
+def _end(
+    location: str, options: Mapping[str, str], config: Mapping[str, str], metadata: Callable[[], Document]
+) -> bytes:
+    """The end of a LoadTableResult; old clients read `config`, newer ones prefer the other fields."""
     end: dict[str, Any] = {"config": config}
+    if SIGNING_ENABLED in config:
+        # Clients repeat it in each request to sign, so nothing is signed for another table of that name.
+        end["remote-signing-config"] = {"properties": {TABLE_UUID: metadata()[TABLE_UUID]}}
     if credentials := storage_credentials(location, options):
         end["storage-credentials"] = credentials
     return b"," + orjson.dumps(end)[1:]
@@ -222,6 +253,7 @@ SECRET_KEY: Final = "aws_secret_access_key"
 SECRET_OPTIONS: Final = frozenset({"aws_access_key_id", SECRET_KEY, "aws_session_token", "expires_at_millis"})
 ACCESS_DELEGATION: Final = "x-iceberg-access-delegation"
 REMOTE_SIGNING: Final = "remote-signing"
+SIGNING_ENABLED: Final = "s3.remote-signing-enabled"
 S3: Final = "s3"
 HTTP_METHODS: Final = frozenset({"PUT", "GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"})
 
@@ -258,7 +290,7 @@ def signing_config(ident: TableIdent) -> dict[str, str]:
     namespace = quote(LEVEL_SEPARATOR.join(ident.namespace.levels), safe="")
     endpoint = f"v1/namespaces/{namespace}/tables/{quote(ident.name, safe='')}/sign"
     return {
-        "s3.remote-signing-enabled": "true",
+        SIGNING_ENABLED: "true",
         "s3.signer": "S3V4RestSigner",
         "s3.signer.endpoint": endpoint,
         "signer.endpoint": endpoint,
@@ -278,6 +310,7 @@ def read_sign_request(body: Fields) -> SignRequest:
         uri=body.required_text("uri"),
         headers=_headers(body.nested("headers")),
         body=body.text("body"),
+        properties=body.texts_by_name("properties") or {},
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route
@@ -31,13 +32,18 @@ def config_routes(routes: Iterable[Route]) -> tuple[Route, ...]:
         return json_response(
             {
                 "defaults": {},
-                "overrides": {},
+                "overrides": _separator(call.operations.namespace_separator),
                 "endpoints": endpoints,
                 "idempotency-key-lifetime": lifetime,
             }
         )
 
     return (Route("GET", f"{BASE}/v1/config", get_config, is_quick=True),)
+
+
+def _separator(separator: str) -> dict[str, str]:
+    """Percent-encoded, as the specification asks for; nothing if it is the one that clients assume."""
+    return {} if separator == LEVEL_SEPARATOR else {"namespace-separator": f"%{ord(separator):02X}"}
 
 
 def iso_duration(duration: timedelta) -> str:

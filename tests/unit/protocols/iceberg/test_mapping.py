@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from starlette.datastructures import Headers, QueryParams
 
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, Limits
 from tidemill.protocols.http.fields import Fields
@@ -24,8 +25,8 @@ from tidemill.protocols.iceberg.mapping import (
 TAX = NamespacePath(("accounting", "tax"))
 
 
-def call(**parameters: str) -> Call:
-    operations = cast(Operations, None)
+def call(separator: str = LEVEL_SEPARATOR, /, **parameters: str) -> Call:
+    operations = cast(Operations, SimpleNamespace(namespace_separator=separator))
     return Call(operations, LOCAL_CALLER, Limits(), parameters, QueryParams(), Headers(), b"")
 
 
@@ -35,6 +36,16 @@ def test_levels_are_separated_by_the_unit_separator() -> None:
 
 def test_a_dot_is_part_of_a_name() -> None:
     assert namespace_of(call(namespace="a.b")) == NamespacePath(("a.b",))
+
+
+@pytest.mark.parametrize(
+    ("raw", "levels"),
+    [("a.b", ("a", "b")), ("a", ("a",)), ("a\x1fb", ("a", "b")), ("a.b\x1fc", ("a.b", "c"))],
+)
+def test_another_separator_may_be_set_and_the_unit_separator_still_counts(
+    raw: str, levels: tuple[str, ...]
+) -> None:
+    assert namespace_of(call(".", namespace=raw)) == NamespacePath(levels)
 
 
 def test_tables_and_views_are_named_in_a_namespace() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers, QueryParams
 
 from tidemill.catalog.model.callers import LOCAL_CALLER
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, Limits
@@ -23,6 +26,11 @@ NAMES = st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), mi
 def call(**query: str) -> Call:
     operations = cast(Operations, None)
     return Call(operations, LOCAL_CALLER, Limits(), {}, QueryParams(query), Headers(), b"")
+
+
+def referrers(raw: str, separator: str = LEVEL_SEPARATOR) -> Sequence[TableIdent]:
+    operations = cast(Operations, SimpleNamespace(namespace_separator=separator))
+    return referrers_of(replace(call(), operations=operations, raw_query=f"x=1&referenced-by={raw}".encode()))
 
 
 def listing(names: Sequence[str], **query: str) -> dict[str, Any]:
@@ -91,20 +99,38 @@ def test_a_token_of_somebody_else_is_refused(token: str) -> None:
         ("a%1Fv", ["a.v"]),
         ("a%1Fb%1Fv,a%1Fw", ["a.b.v", "a.w"]),
         ("a%1Fx%2Cy,a%1Fw", ["a.x,y", "a.w"]),
-        ("a\x1fx,y,a\x1fw", ["a.x,y", "a.w"]),
+        ("a%1Fx,y,a%1Fw", ["a.x,y", "a.w"]),
+        ("a%2Cb%1Fv", ["a,b.v"]),
+        ("a%2Cb%1Fv,a%2Cb%1Fw%20x", ["a,b.v", "a,b.w x"]),
+        ("a%1Fv%2Cb%1Fw", ["a.v", "b.w"]),
+        ("a%251Fv%2Ca%251Fx%252Cy", ["a.v", "a.x,y"]),
+        ("a%1F50%2525,a%1Fw", ["a.50%25", "a.w"]),
     ],
 )
 def test_views_are_named_with_their_namespaces(given: str, named: list[str]) -> None:
-    assert [str(view) for view in referrers_of(given)] == named
+    assert [str(view) for view in referrers(given)] == named
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("a.v", ["a.v"]),
+        ("a.b.v,a.x%2Cy", ["a.b.v", "a.x,y"]),
+        ("a%2Eb%2Ev", ["a.b.v"]),
+        ("a%1Fb.c%1Fv", ["a.b.c.v"]),
+    ],
+)
+def test_views_may_be_named_with_the_separator_of_the_settings(given: str, named: list[str]) -> None:
+    assert [str(view) for view in referrers(given, ".")] == named
 
 
 @pytest.mark.parametrize("given", ["v", ",", "a%1F", "%1Fv", "a%1F%1Fv", "a%1F.."])
 def test_what_names_no_view_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match=r"^referenced-by: "):
-        referrers_of(given)
+        referrers(given)
 
 
 def test_a_chain_of_views_has_an_end() -> None:
-    assert len(referrers_of(",".join(["a%1Fv"] * 10))) == 10
+    assert len(referrers(",".join(["a%1Fv"] * 10))) == 10
     with pytest.raises(InvalidInput, match="has 11 views; at most 10"):
-        referrers_of(",".join(["a%1Fv"] * 11))
+        referrers(",".join(["a%1Fv"] * 11))

@@ -96,6 +96,7 @@ class Server:
     scan_planner: ScanPlanner
     iceberg_tables: OneTable
     iceberg_access: Access
+    namespace_separator = "\x1f"
 
     def __init__(
         self, planner: ScanPlanner, metadata: bytes, storage_options: Mapping[str, str] | None = None

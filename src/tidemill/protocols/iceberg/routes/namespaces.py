@@ -46,7 +46,7 @@ def _changes_response(changes: PropertyChanges) -> ReplayableResponse:
 def list_namespaces(call: Call) -> Response:
     """Direct children of the parent; without a parent or with an empty one, of the root."""
     raw = call.query.get("parent")
-    parent = namespace_path(split_levels(raw), "parent") if raw else NamespacePath()
+    parent = namespace_path(split_levels(call, raw), "parent") if raw else NamespacePath()
     body = page_body(
         page_of(call),
         "namespaces",
