@@ -12,7 +12,7 @@ from tests.contract.samples import ALL, ROOT, a_job, a_namespace, a_table, an_en
 from tests.contract.threads import together
 from tidemill.catalog.errors import NamespaceNotEmpty, TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.tables import Declared, TableKind
-from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
+from tidemill.iceberg.errors import LANCE_NOUNS, NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, Holder
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 from tidemill.jobs.model.jobs import JobState
@@ -49,8 +49,8 @@ def test_a_name_that_lance_has_is_refused(catalog: IcebergStore, there: TableKin
         tx.tables.add(a_table("shop", "orders", kind=there))
         with pytest.raises(NameTaken) as refused:
             tx.iceberg.add(an_entry("shop", "orders", kind=wanted))
-        assert tx.iceberg.find_holder(ident("shop", "orders")) is Holder.LANCE
-    assert refused.value.holder is Holder.LANCE
+        assert tx.iceberg.find_holder(ident("shop", "orders")) is Holder(there.value)
+    assert refused.value.holder is Holder(there.value)
 
 
 @pytest.mark.parametrize("there", KINDS)
@@ -96,17 +96,18 @@ def test_lance_sees_no_entries(catalog: IcebergStore) -> None:
 def test_an_entry_is_not_renamed_to_a_taken_name(catalog: IcebergStore, holder: Holder) -> None:
     entry, target = stored(catalog, "shop", "orders"), ident("shop", "taken")
     with catalog.transaction() as tx:
-        if holder is Holder.LANCE:
-            tx.tables.add(a_table(*target.levels))
+        if holder in LANCE_NOUNS:
+            tx.tables.add(a_table(*target.levels, kind=TableKind(holder.value)))
         else:
             tx.iceberg.add(an_entry(*target.levels, kind=EntryKind(holder.value)))
     noun = "View" if holder is Holder.ICEBERG_VIEW else "Table"
+    note = f" ({LANCE_NOUNS[holder]})" if holder in LANCE_NOUNS else ""
     with catalog.transaction() as tx:
         with pytest.raises(RenameTargetTaken) as refused:
             tx.iceberg.rename(entry, target)
         assert tx.iceberg.find(entry.ident, entry.kind) == entry
         assert tx.iceberg.find_holder(target) is holder
-    assert str(refused.value) == f"Cannot rename {entry.ident} to {target}. {noun} already exists"
+    assert str(refused.value) == f"Cannot rename {entry.ident} to {target}. {noun} already exists{note}"
 
 
 def test_makers_of_one_name_of_every_kind_at_once_do_not_both_get_it(catalog: IcebergStore) -> None:
@@ -119,7 +120,7 @@ def test_makers_of_one_name_of_every_kind_at_once_do_not_both_get_it(catalog: Ic
     outcomes = together(*(partial(add, kind) for kind in kinds))
     assert outcomes.count(None) == 1
     winner = kinds[outcomes.index(None)]
-    holder = Holder.LANCE if winner is None else Holder(winner.value)
+    holder = Holder.LANCE_TABLE if winner is None else Holder(winner.value)
     assert {outcome.holder for outcome in outcomes if isinstance(outcome, NameTaken)} == {holder}
     assert sum(isinstance(outcome, NameTaken | TableAlreadyExists) for outcome in outcomes) == 8
 

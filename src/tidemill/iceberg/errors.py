@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import ErrorCode, TidemillError
 from tidemill.iceberg.model.entries import EntryKind, Holder
 
+# What a name of the Lance protocol stands for.
+LANCE_NOUNS: Final[Mapping[Holder, str]] = {
+    Holder.LANCE_TABLE: "a Lance table",
+    Holder.MATERIALIZED_VIEW: "a materialized view",
+    Holder.STORED_QUERY: "a view of the Lance protocol",
+}
+ICEBERG_NOUNS: Final[Mapping[Holder, str]] = {
+    Holder.ICEBERG_TABLE: "an Iceberg table",
+    Holder.ICEBERG_VIEW: "an Iceberg view",
+}
+
 
 class IcebergTableNotFound(TidemillError):
+    """`holder` is what has the name instead."""
+
     code = ErrorCode.TABLE_NOT_FOUND
 
-    def __init__(self, ident: TableIdent) -> None:
-        super().__init__(f"Table does not exist: {ident}")
+    def __init__(self, ident: TableIdent, holder: Holder | None = None) -> None:
+        super().__init__(_not_found("Table", ident, holder))
+        self.ident = ident
+        self.holder = holder
 
 
 class IcebergViewNotFound(TidemillError):
+    """`holder` is what has the name instead."""
+
     code = ErrorCode.VIEW_NOT_FOUND
 
-    def __init__(self, ident: TableIdent) -> None:
-        super().__init__(f"View does not exist: {ident}")
+    def __init__(self, ident: TableIdent, holder: Holder | None = None) -> None:
+        super().__init__(_not_found("View", ident, holder))
+        self.ident = ident
+        self.holder = holder
+
+
+def _not_found(noun: str, ident: TableIdent, holder: Holder | None) -> str:
+    missing = f"{noun} does not exist: {ident}"
+    if holder is None:
+        return missing
+    if holder in ICEBERG_NOUNS:
+        return f"{missing}; it is {ICEBERG_NOUNS[holder]}"
+    other = f"{ident} is {LANCE_NOUNS[holder]}"
+    return f"{other}, not an Iceberg {noun.lower()}; use the Lance REST API of this server"
 
 
 class NameTaken(TidemillError):
@@ -29,8 +61,8 @@ class NameTaken(TidemillError):
     def __init__(self, ident: TableIdent, wanted: EntryKind, holder: Holder) -> None:
         is_same_kind = (holder is Holder.ICEBERG_VIEW) is (wanted is EntryKind.VIEW)
         noun = "View" if holder is Holder.ICEBERG_VIEW else "Table"
-        note = " (a Lance table)" if holder is Holder.LANCE else ""
-        super().__init__(f"{noun} {'' if is_same_kind else 'with same name '}already exists: {ident}{note}")
+        same_name = "" if is_same_kind else "with same name "
+        super().__init__(f"{noun} {same_name}already exists: {ident}{_lance_note(holder)}")
         self.holder = holder
 
 
@@ -39,7 +71,11 @@ class RenameTargetTaken(TidemillError):
 
     def __init__(self, source: TableIdent, target: TableIdent, holder: Holder) -> None:
         noun = "View" if holder is Holder.ICEBERG_VIEW else "Table"
-        super().__init__(f"Cannot rename {source} to {target}. {noun} already exists")
+        super().__init__(f"Cannot rename {source} to {target}. {noun} already exists{_lance_note(holder)}")
+
+
+def _lance_note(holder: Holder) -> str:
+    return f" ({LANCE_NOUNS[holder]})" if holder in LANCE_NOUNS else ""
 
 
 class InvalidMetadata(TidemillError):

@@ -118,7 +118,7 @@ class SqlIcebergRepository:
     def find_holder(self, ident: TableIdent) -> Holder | None:
         values = {**level_parameters(ident.namespace), "entry_name": ident.name}
         row = _holder_statement(_depth(ident)).first(self._connection, values)
-        return None if row is None else HOLDERS.get(row.kind, Holder.LANCE)
+        return None if row is None else HOLDERS[row.kind]
 
     def list_names(self, path: NamespacePath, kind: EntryKind, page: Page) -> Sequence[str]:
         values = {

@@ -93,6 +93,14 @@ LANCE_KINDS: Final[dict[str, Callable[[Lance, str], httpx.Response]]] = {
 }
 
 
+NOUNS: Final = {
+    "table": "a Lance table",
+    "declaration": "a Lance table",
+    "stored query": "a view of the Lance protocol",
+    "materialized view": "a materialized view",
+}
+
+
 @pytest.mark.parametrize("kind", LANCE_KINDS)
 @pytest.mark.parametrize("holder", ["table", "view"])
 def test_what_iceberg_has_lance_does_not_take(space: Space, lance: Lance, kind: str, holder: str) -> None:
@@ -132,6 +140,7 @@ def test_what_lance_has_iceberg_does_not_take(space: Space, lance: Lance, kind: 
         rename(space, "views", "seen", "x"),
     ):
         check_error(answer, TAKEN, "AlreadyExistsException")
+        assert answer.json()["error"]["message"].endswith(f"({NOUNS[kind]})")
     assert (space.names("tables"), space.names("views")) == (["mine"], ["seen"])
 
 
@@ -141,9 +150,11 @@ def rename(space: Space, kind: str, source: str, target: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize("kind", LANCE_KINDS)
-def test_what_lance_has_is_no_table_and_no_view_of_iceberg(space: Space, lance: Lance, kind: str) -> None:
+def test_what_lance_has_is_named_and_is_no_table_and_no_view_of_iceberg(
+    space: Space, lance: Lance, kind: str
+) -> None:
     assert LANCE_KINDS[kind](lance, "x").is_success
-    table, view = f"Table does not exist: {space.name}.x", f"View does not exist: {space.name}.x"
+    table, view = (f"{space.name}.x is {NOUNS[kind]}, not an Iceberg {noun}" for noun in ("table", "view"))
     for answer in (
         space.http.get(space.table("x")),
         space.http.delete(space.table("x"), params={"purgeRequested": "true"}),
@@ -164,6 +175,18 @@ def test_what_lance_has_is_no_table_and_no_view_of_iceberg(space: Space, lance: 
     assert space.http.head(space.table("x")).status_code == 404
     assert space.http.head(space.view("x")).status_code == 404
     assert (space.names("tables"), space.names("views")) == ([], [])
+
+
+def test_a_view_that_is_a_table_is_called_one(space: Space) -> None:
+    space.made_table("t")
+    space.made_view("v")
+    name = space.name
+    table, view = (
+        f"Table does not exist: {name}.v; it is an Iceberg",
+        f"View does not exist: {name}.t; it is an",
+    )
+    check_error(space.http.get(space.table("v")), 404, "NoSuchTableException", f"{table} view")
+    check_error(space.http.get(space.view("t")), 404, "NoSuchViewException", f"{view} Iceberg table")
 
 
 @pytest.mark.parametrize("holder", ["table", "view"])

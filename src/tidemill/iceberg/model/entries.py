@@ -19,9 +19,11 @@ class EntryKind(Enum):
 
 
 class Holder(Enum):
-    """What holds a name; LANCE is a table, materialized view or stored query of the Lance protocol."""
+    """What holds a name; the first three belong to the Lance protocol."""
 
-    LANCE = "lance"
+    LANCE_TABLE = "table"
+    MATERIALIZED_VIEW = "view"
+    STORED_QUERY = "query"
     ICEBERG_TABLE = "iceberg_table"
     ICEBERG_VIEW = "iceberg_view"
 

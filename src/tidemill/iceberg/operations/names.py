@@ -21,21 +21,24 @@ from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
 from tidemill.iceberg.files import MetadataFiles
-from tidemill.iceberg.model.entries import Entry, EntryKind, Purge
+from tidemill.iceberg.model.entries import Entry, EntryKind, Holder, Purge
 from tidemill.iceberg.operations.needs import to_remove, to_rename
 from tidemill.iceberg.operations.outcomes import are_committed, run_transaction
 from tidemill.iceberg.ports import IcebergStore, IcebergTransaction
 
 
 class EntryNames:
-    """Names of one kind of entry; `not_found` builds the error for a name that is not of this kind."""
+    """Names of one kind of entry; `not_found` builds the error for a name that is not of this kind.
+
+    It is given what has the name instead, so every operation checks permissions before it looks for a name.
+    """
 
     def __init__(
         self,
         store: IcebergStore,
         authorizer: Authorizer,
         kind: EntryKind,
-        not_found: Callable[[TableIdent], TidemillError],
+        not_found: Callable[[TableIdent, Holder | None], TidemillError],
     ) -> None:
         self._store = store
         self._authorizer = authorizer
@@ -50,14 +53,17 @@ class EntryNames:
     def get_in(self, tx: IcebergTransaction, ident: TableIdent) -> Entry:
         entry = tx.iceberg.find(ident, self._kind)
         if entry is None:
-            raise self._not_found(ident)
+            raise self._missing(tx, ident)
         return entry
 
     def check_exists(self, caller: Caller, ident: TableIdent) -> None:
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.reading() as tx:
             if not tx.iceberg.exists(ident, self._kind):
-                raise self._not_found(ident)
+                raise self._missing(tx, ident)
+
+    def _missing(self, tx: IcebergTransaction, ident: TableIdent) -> TidemillError:
+        return self._not_found(ident, tx.iceberg.find_holder(ident))
 
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
         self._authorizer.require(caller, Permission.READ, namespace)
@@ -100,7 +106,7 @@ class EntryNames:
         def work(tx: IcebergTransaction) -> Entry:
             entry = tx.iceberg.lock(ident, self._kind)
             if entry is None:
-                raise self._not_found(ident)
+                raise self._missing(tx, ident)
             mutation.record(tx, entry)
             if purge is Purge.REMOVE_FILES:
                 tx.purges.add(entry)
@@ -121,7 +127,7 @@ class EntryNames:
             entry = self.get_in(tx, source)
             tx.namespaces.lock_all([source.namespace, target.namespace])
             if source != target and not tx.iceberg.rename(entry, target):
-                raise self._not_found(source)
+                raise self._missing(tx, source)
             return entry
 
         def is_renamed(tx: IcebergTransaction, entry: Entry) -> bool | None:

@@ -213,7 +213,7 @@ class IcebergTableOperations:
         if holder is not None and is_create(change.requirements):
             raise NameTaken(change.ident, EntryKind.TABLE, holder)
         if not is_create(change.requirements):
-            raise IcebergTableNotFound(change.ident)
+            raise IcebergTableNotFound(change.ident, holder)
         if not change.ident.namespace.is_root:
             tx.namespaces.get(change.ident.namespace)
         check_table_requirements(None, change.requirements)
