@@ -11,7 +11,7 @@ import pytest
 from lance import write_dataset
 
 from tests.conftest import RunningServer
-from tests.protocol.iceberg.wire import SCHEMA, Space, check_error, check_form, set_properties
+from tests.protocol.iceberg.wire import SCHEMA, Space, check_error, check_form, keyed, set_properties
 from tests.protocol.wire import check_refusal, some_rows, stream
 
 TAKEN: Final = 409
@@ -187,6 +187,34 @@ def test_a_view_that_is_a_table_is_called_one(space: Space) -> None:
     )
     check_error(space.http.get(space.table("v")), 404, "NoSuchTableException", f"{table} view")
     check_error(space.http.get(space.view("t")), 404, "NoSuchViewException", f"{view} Iceberg table")
+
+
+def test_near_names_are_told_where_a_table_or_view_is_missing(space: Space, lance: Lance) -> None:
+    space.made_table("customers")
+    assert lance.table("custom").status_code == 200
+    near = f"{space.name}.customers (an Iceberg table)"
+    table, view = (
+        f"{noun} does not exist: {space.name}.customer; did you mean " for noun in ("Table", "View")
+    )
+    key = keyed()
+    for answer in (
+        space.http.get(space.table("customer")),
+        space.http.post(f"{space.table('customer')}/plan", json={}),
+        space.http.post(f"{space.table('customer')}/metrics", json={"report-type": "x"}),
+        space.http.delete(space.table("customer")),
+        space.http.delete(space.table("customer"), headers=key),
+        space.http.delete(space.table("customer"), headers=key),
+        space.commit(space.table("customer"), set_properties(a="1")),
+        rename(space, "tables", "customer", "y"),
+    ):
+        check_error(answer, 404, "NoSuchTableException", table)
+        assert near in answer.json()["error"]["message"]
+        assert f"{space.name}.custom (a Lance table)" in answer.json()["error"]["message"]
+    answer = space.http.get(space.view("customer"))
+    check_error(answer, 404, "NoSuchViewException", view)
+    check_error(space.http.get(space.table("other")), 404, "NoSuchTableException")
+    message = space.http.get(space.table("other")).json()["error"]["message"]
+    assert message == f"Table does not exist: {space.name}.other"
 
 
 @pytest.mark.parametrize("holder", ["table", "view"])

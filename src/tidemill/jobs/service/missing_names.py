@@ -13,7 +13,7 @@ not. The beginning of a message and its error code stay as they are, because cli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tidemill.catalog.errors import (
@@ -70,6 +70,18 @@ class NameHints:
         except Unavailable:
             # The refusal stands without it.
             return None
+
+    def near(self, caller: Caller, ident: TableIdent) -> Sequence[str]:
+        """The tables and views that a missing one may have been meant to be, with their kinds."""
+        if not self._may_read(caller, ident):
+            return ()
+        try:
+            with self._store.reading() as tx:
+                kinds = dict(tx.names.objects(ident, NEIGHBORS))
+        except Unavailable:
+            return ()
+        close = [name for name in close_names(ident.name, kinds) if name != ident.name]
+        return [f"{TableIdent(ident.namespace, name)} ({NOUNS[kinds[name]]})" for name in close]
 
     def _message(self, tx: JobTransaction, caller: Caller, error: TidemillError) -> str | None:
         match error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -16,8 +16,10 @@ from tidemill.catalog.errors import (
     TableNotFound,
 )
 from tidemill.errors import ErrorCode, TidemillError
+from tidemill.iceberg.errors import IcebergTableNotFound, IcebergViewNotFound
 from tidemill.protocols.http.app import Refusal
-from tidemill.protocols.http.call import json_response
+from tidemill.protocols.http.call import Call, json_response
+from tidemill.protocols.http.routing import Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,29 @@ def message_of(error: TidemillError) -> str:
             return f"Table already exists: {error.table}"
         case _:
             return str(error)
+
+
+def with_near_names(route: Route) -> Route:
+    """The route with refusals that say which names are near that of a missing table or view."""
+    if route.method == "HEAD":
+        return route
+
+    def handler(call: Call) -> Response:
+        try:
+            return route.handler(call)
+        except TidemillError as error:
+            add_near_names(call, error)
+            raise
+
+    return replace(route, handler=handler)
+
+
+def add_near_names(call: Call, error: TidemillError) -> None:
+    """Only to the message of a missing table or view, at its end: clients compare how messages begin."""
+    if not isinstance(error, IcebergTableNotFound | IcebergViewNotFound) or error.holder is not None:
+        return
+    if near := call.operations.name_hints.near(call.caller, error.ident):
+        error.args = (f"{error}; did you mean {' or '.join(near)}?",)
 
 
 def _is_commit(operation: str) -> bool:

@@ -32,7 +32,7 @@ from tidemill.catalog.operations.receipts import Mutation, Needs, PendingReceipt
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS, error_body, message_of
+from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS, add_near_names, error_body, message_of
 from tidemill.protocols.iceberg.responses import ReplayableResponse, replay, replayable_json, respond
 
 HEADER: Final = "Idempotency-Key"
@@ -84,6 +84,7 @@ class MutationHandler(Generic[TargetT, ResultT]):
                 ) from error
             return ReplayableResponse.from_bytes(stored.outcome)
         except TidemillError as error:
+            add_near_names(call, error)
             response = _error_response(error)
             if response.status not in FINAL_STATUSES:
                 raise

@@ -12,7 +12,7 @@ from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route
-from tidemill.protocols.iceberg.errors import render_error
+from tidemill.protocols.iceberg.errors import render_error, with_near_names
 from tidemill.protocols.iceberg.idempotency import with_checked_key
 from tidemill.protocols.iceberg.parameters import with_checked_referrers
 from tidemill.protocols.iceberg.routes import functions, namespaces, oauth, scans, tables, views
@@ -56,10 +56,9 @@ def iso_duration(duration: timedelta) -> str:
 
 CATALOG_ROUTES: Final = (
     *namespaces.ROUTES,
-    *map(with_checked_referrers, tables.ROUTES),
-    *map(with_checked_referrers, views.ROUTES),
+    *(with_near_names(with_checked_referrers(route)) for route in (*tables.ROUTES, *views.ROUTES)),
     *functions.ROUTES,
-    *map(with_checked_key, scans.ROUTES),
+    *(with_near_names(with_checked_key(route)) for route in scans.ROUTES),
 )
 
 ROUTES: Final = (*config_routes(CATALOG_ROUTES), *oauth.ROUTES, *CATALOG_ROUTES)
