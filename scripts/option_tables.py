@@ -39,7 +39,7 @@ def table(kind: type) -> str:
 
 def _rows(option: Option) -> Iterable[tuple[str, ...]]:
     names = f"`{option.name}`" if option.alias is None else f"`{option.name}` or `{option.alias}`"
-    yield names, _type(option), _default(option), option.help, option.since
+    yield names, _type(option), _default(option), option.meaning, option.since
     if option.shorthand is not None:
         same = f"{option.shorthand.help} The same as `{option.name}`: `{option.shorthand.value.value}`."
         yield f"`{option.shorthand.name}`", "boolean", "`false`", same, option.since

@@ -38,6 +38,7 @@ class DeeperVerifyRequest(VerifyRequest):
             alias="verification_depth",
             shorthand=Shorthand("thorough", Depth.VALUES, "Look at every value."),
             since="0.2",
+            hint_for="views without rows",
         ),
     )
 
@@ -91,12 +92,14 @@ def test_a_command_has_the_option() -> None:
     ]
     help = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
     assert "How closely to look." in help
+    assert "for views without rows." in help
     assert "Look at every value." in help
 
 
 def test_the_docs_have_the_option() -> None:
     assert table(DeeperVerifyRequest).splitlines()[-2:] == [
-        "| `depth` or `verification_depth` | `rows`, `values` | | How closely to look. | 0.2 |",
+        "| `depth` or `verification_depth` | `rows`, `values` | | How closely to look. "
+        "Accepted as a hint, without effect, for views without rows. | 0.2 |",
         "| `thorough` | boolean | `false` | Look at every value. The same as `depth`: `values`. | 0.2 |",
     ]
 

@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pyarrow as pa
 import pytest
 
 import tidemill
+from tests.conftest import RunningServer
 from tests.e2e.calls import CallLog
 from tests.e2e.meetings import Meeting
 from tests.e2e.tables import Maker, by_id, refreshed
@@ -23,6 +25,7 @@ from tests.e2e.view_kinds import (
     SQL,
     UDTF,
     Kind,
+    adder,
     created,
     named,
     result_of,
@@ -431,13 +434,56 @@ def test_everything_is_made_anew_where_that_is_asked_for(make: Maker, calls: Cal
         view.refresh(full=True, policy="incremental")
 
 
-@pytest.mark.parametrize("kind", ["sql", "udtf"])
-def test_what_is_for_views_made_row_by_row_is_refused_for_others(make: Maker, kind: str) -> None:
+TUNING: dict[str, Any] = {"source_task_size": 1, "intra_applier_concurrency": 2, "concurrency": 2}
+
+
+@every_kind
+def test_tuning_leaves_the_rows_of_every_kind_of_view_as_they_are(
+    kind: Kind, make: Maker, calls: CallLog
+) -> None:
+    """Clients send the same tuning to all of them; where it cannot act it is a hint."""
     source = make.table(TEXTS)
-    by_sql = f"SELECT place, count(*) AS n FROM {source.name} GROUP BY place"
-    view = created(make, by_sql if kind == "sql" else copier().over(source))
-    with pytest.raises(InvalidRequest, match=r"source_task_size.*row by row"):
-        view.refresh(source_task_size=5)
-    with pytest.raises(InvalidRequest, match=r"intra_applier_concurrency.*row by row"):
-        view.refresh(intra_applier_concurrency=2)
-    refreshed(view, intra_applier_concurrency=1)
+    view = kind.create(make, source, calls)
+    assert view.explain(**TUNING).mode == "full"
+    refreshed(view, **TUNING, manifest=INLINE, on_error="skip")
+    assert kind.is_right(view, texts_of(source))
+
+
+def test_tuning_is_a_hint_for_a_function_that_gets_the_whole_source(make: Maker, calls: CallLog) -> None:
+    source = make.table(TEXTS)
+    view = created(make, adder(calls).over(source))
+    refreshed(view, **TUNING)
+    assert UDTF.is_right(view, texts_of(source))
+    assert calls.take() == ["north+south"]
+
+
+@pytest.mark.parametrize("kind", [UDTF, SQL], ids=named)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"source_task_size": 0},
+        {"source_task_size": "many"},
+        {"intra_applier_concurrency": 257},
+        {"intra_applier_concurrency": 1.5},
+    ],
+    ids=str,
+)
+def test_nonsense_is_no_hint(
+    server: RunningServer, make: Maker, calls: CallLog, kind: Kind, options: dict[str, Any]
+) -> None:
+    view = kind.create(make, make.table(TEXTS), calls)
+    path = f"{server.url}/v1/materialized_view/{'$'.join(view.levels)}/refresh"
+    refused = httpx.post(path, json=options)
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith(f"{next(iter(options))}: ")
+
+
+@pytest.mark.parametrize("kind", ["query", "sql"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_as_many_tasks_as_asked_write_a_view_without_a_function(make: Maker, kind: str, size: int) -> None:
+    """Each task writes fragments of its own."""
+    source = make.numbered(*[20] * 6)
+    by_sql = f"SELECT id % 50 AS rest, count(*) AS n FROM {source.name} GROUP BY id % 50"
+    view = created(make, by_sql if kind == "sql" else source.select("id"))
+    refreshed(view, concurrency=size)
+    assert len(view.to_lance().get_fragments()) == size

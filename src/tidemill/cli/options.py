@@ -93,7 +93,7 @@ def _parameters(option: Option) -> Iterator[inspect.Parameter]:
 def _typer_option(option: Option, metavar: str | None = None) -> Any:
     low, high = (option.minimum, option.maximum) if option.kind in (int, float) else (None, None)
     repeated = " May be repeated." if get_origin(option.kind) is tuple else ""
-    return typer.Option(option.flag, min=low, max=high, metavar=metavar, help=option.help + repeated)
+    return typer.Option(option.flag, min=low, max=high, metavar=metavar, help=option.meaning + repeated)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -61,8 +61,9 @@ class View(Table):
             cluster: The name of a cluster in the server's configuration.
             manifest: Packages and variables: a `tidemill.Manifest`, the name of a stored one, or JSON text.
             concurrency: The maximum number of tasks at a time.
-            intra_applier_concurrency: Calls of the function at a time in each task.
-            source_task_size: Source rows per task.
+            intra_applier_concurrency: Calls of the function at a time in each task; a hint, without effect,
+                for table functions.
+            source_task_size: Source rows per task; a hint, without effect, for table functions and SQL.
             max_rows_per_fragment: The maximum number of rows in a fragment of the view.
             idempotency_key: The same key gives the same job instead of a second one.
 

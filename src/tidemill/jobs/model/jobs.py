@@ -106,7 +106,10 @@ WHERE: Final = option("SQL condition: exactly these rows, whether they need work
 CONCURRENCY: Final = option("Maximum number of tasks at a time.", minimum=1)
 CALLS: Final = option("Calls of the function at a time in each task.", minimum=1, maximum=256)
 CLUSTER: Final = option("Name of a cluster in the server's settings.")
-MANIFEST: Final = option("Packages and variables: the name of a stored manifest, or one as JSON text.")
+MANIFEST: Final = option(
+    "Packages and variables: the name of a stored manifest, or one as JSON text.",
+    hint_for="columns and views that call no function",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +216,26 @@ class RefreshRequest:
         ),
     )
     concurrency: int | None = field(default=None, metadata=CONCURRENCY)
-    intra_applier_concurrency: int | None = field(default=None, metadata=CALLS)
+    intra_applier_concurrency: int | None = field(
+        default=None,
+        metadata=option(
+            "Calls of the function at a time in each task.",
+            minimum=1,
+            maximum=256,
+            hint_for="table functions and for views that call no function",
+        ),
+    )
     max_rows_per_fragment: int | None = field(
         default=None, metadata=option("Maximum number of rows in a fragment of the view.", minimum=1)
     )
-    source_task_size: int | None = field(default=None, metadata=option("Source rows per task.", minimum=1))
+    source_task_size: int | None = field(
+        default=None,
+        metadata=option(
+            "Source rows per task.",
+            minimum=1,
+            hint_for="table functions, SQL other than plain scans, and refreshes with output_limit",
+        ),
+    )
     output_limit: int | None = field(
         default=None,
         metadata=option("For chunkers: maximum number of rows in the view, in the order of the source rows."),
@@ -235,7 +253,10 @@ class RefreshRequest:
     )
     on_error: ErrorPolicy | None = field(
         default=None,
-        metadata=option("What to do when a function fails on a row; the view's own policy by default."),
+        metadata=option(
+            "What to do when a function fails on a row; the view's own policy by default.",
+            hint_for="views that call no function",
+        ),
     )
 
 

@@ -49,6 +49,8 @@ class Shorthand:
 class Option:
     """One option. `name` is what bodies and the SDK call it, `flag` what commands do.
 
+    `hint_for` says where it cannot act. It is accepted there, because clients send the same tuning to every
+    kind of view and column; so only an option that does not change the result may have it.
     The last four are those of its field.
     """
 
@@ -61,10 +63,17 @@ class Option:
     shorthand: Shorthand | None = None
     flag: str = ""
     since: str = "0.1"
+    hint_for: str = ""
     field: str = ""
     kind: Any = str
     default: Any = None
     is_required: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What users read about it."""
+        hint = f" Accepted as a hint, without effect, for {self.hint_for}." if self.hint_for else ""
+        return self.help + hint
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,6 +93,7 @@ def option(
     shorthand: Shorthand | None = None,
     flag: str = "",
     since: str = "0.1",
+    hint_for: str = "",
 ) -> Mapping[str, Option]:
     """Metadata of a field; without a name it is the field's, and the flag is made from it.
 
@@ -93,8 +103,11 @@ def option(
         minimum: For numbers, as is `maximum`.
         is_expression: Text in the query language.
         since: The first release that has it.
+        hint_for: Where it is accepted although it cannot act.
     """
-    return {OPTION: Option(help, name, alias, minimum, maximum, is_expression, shorthand, flag, since)}
+    return {
+        OPTION: Option(help, name, alias, minimum, maximum, is_expression, shorthand, flag, since, hint_for)
+    }
 
 
 def options_of(kind: type) -> tuple[Option, ...]:
@@ -124,8 +137,8 @@ def read_options(
     """
     options = options_of(kind)
     known = {name for declared in options for name in declared.names}.union(also_known)
-    for key in body:
-        if key not in known:
+    for key, value in body.items():
+        if key not in known and value is not None:
             raise InvalidInput(_path(inside, key)[:200], "is not known here")
     return kind(**dict(_values(options, body, inside)))
 

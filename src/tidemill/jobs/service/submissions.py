@@ -176,7 +176,7 @@ class JobOperations:
         return self._views.get_view(self._table(ident))
 
     def _table(self, ident: TableIdent) -> Table:
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             return tx.tables.get(ident)
 
     def _cluster_of(self, request: JobRequest) -> str:
@@ -236,12 +236,10 @@ def check_read_version(
 
 
 def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: TableVersions) -> None:
-    """Raises InvalidInput with the field."""
+    """Raises InvalidInput with the field, for what would change the rows of the view if it were ignored."""
     ident, behavior = declared.table.ident, behavior_of(declared.view)
     if request.output_limit is not None and not behavior.can_be_capped:
         raise InvalidInput("output_limit", f"is for chunker views; {ident} is of kind {declared.view.kind}")
-    if not behavior.is_by_row:
-        _check_by_row(declared, request)
     version = request.source_version
     if version is None:
         return
@@ -249,12 +247,3 @@ def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: Tab
         raise InvalidInput("src_version", f"{ident} has {len(declared.sources)} sources; leave it out")
     if versions.find(declared.source, version) is None:
         raise InvalidInput("src_version", f"{declared.source.ident} has no version {version}")
-
-
-def _check_by_row(declared: DeclaredView, request: RefreshRequest) -> None:
-    """What is for views that are made row by row would have no effect on others."""
-    why = f"is for views that are made row by row, which {declared.table.ident} is not; leave it out"
-    if request.source_task_size is not None:
-        raise InvalidInput("source_task_size", why)
-    if request.intra_applier_concurrency not in (None, 1):
-        raise InvalidInput("intra_applier_concurrency", why)

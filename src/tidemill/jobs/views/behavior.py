@@ -112,8 +112,6 @@ class StageRequest:
 
 
 class ViewBehavior(ABC):
-    # Whether rows are made from one source row each, so that tasks can be cut and run in threads.
-    is_by_row = False
     can_be_capped = False
     can_be_partitioned = False
     # The column that numbers the rows of one source row.

@@ -108,8 +108,6 @@ class OneSourceViews(ViewBehavior):
 class RowViews(OneSourceViews):
     """Views whose rows are made from one source row each."""
 
-    is_by_row = True
-
     def output(self, projected: pa.Schema, function: Function | None, *, has_key: bool = False) -> pa.Schema:
         made = [] if function is None else list(function.output)
         places = [] if self.place is None else [pa.field(self.place, pa.int32(), nullable=False)]
