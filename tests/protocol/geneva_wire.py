@@ -190,9 +190,14 @@ def asked_for_view(
     source: TableOnWire, kind: str, schema: list[pa.Field], **definition: Any
 ) -> tuple[TableOnWire, httpx.Response]:
     view = TableOnWire(source.http, source.namespace, f"v{uuid4().hex[:8]}")
-    scan = SCAN | definition.pop("scan", {})
+    body = {"id": view.levels, **view_body(source, kind, schema, **definition)}
+    answer = source.http.post(f"/v1/materialized_view/{view.namespace}${view.name}/create", json=body)
+    return view, answer
+
+
+def view_body(source: TableOnWire, kind: str, schema: list[pa.Field], **definition: Any) -> dict[str, Any]:
     query = {
-        "base": scan,
+        "base": SCAN | definition.pop("scan", {}),
         "shuffle": None,
         "shuffle_seed": None,
         "fragment_ids": None,
@@ -201,8 +206,7 @@ def asked_for_view(
         "source_table": source.name,
         "source_db_uri": "db://lake",
     }
-    body = {
-        "id": view.levels,
+    return {
         "kind": kind,
         "source_query": json.dumps(query),
         "output_schema": base64.b64encode(pa.schema(schema).serialize().to_pybytes()).decode(),
@@ -211,8 +215,6 @@ def asked_for_view(
         "auto_refresh": False,
         **definition,
     }
-    answer = source.http.post(f"/v1/materialized_view/{view.namespace}${view.name}/create", json=body)
-    return view, answer
 
 
 def table_function(name: str, kind: str, **more: Any) -> dict[str, Any]:

@@ -307,7 +307,8 @@ def test_a_manifest_becomes_the_environment_of_a_view(source: TableOnWire) -> No
         ({"partition_by_indexed_column": "key"}, 400, "partition_by_indexed_column"),
         ({"udtf_sha": "0" * 64}, 400, "udtf_sha"),
         ({"num_gpus": 1.0}, 406, "num_gpus"),
-        ({"memory": 1}, 400, "memory"),
+        ({"num_cpus": "many"}, 400, "num_cpus"),
+        ({"memory": -1}, 400, "memory"),
     ],
 )
 def test_a_view_that_cannot_be_served_is_refused(

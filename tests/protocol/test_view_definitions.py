@@ -274,9 +274,9 @@ def test_an_internal_column_of_another_view_is_shown_where_it_was_selected(t: Ta
         (view(SCAN, kind="chunker", udtf_spec=spec(COUNTS, "chunker")), 400, 13, "udtf_spec.udtf"),
         (view(SCAN, kind="udtf", udtf_spec=spec(COUNTS, "chunker")), 400, 13, "udtf_spec.kind"),
         (table_view(SCAN, udtf_sha="0" * 64), 400, 13, "udtf_spec.udtf_sha"),
-        (table_view(SCAN, num_gpus=1), 400, 13, "udtf_spec.num_gpus"),
-        (table_view(SCAN, num_cpus=2), 400, 13, "udtf_spec.num_cpus"),
-        (table_view(SCAN, memory=1), 400, 13, "udtf_spec.memory"),
+        (table_view(SCAN, num_gpus=1), 406, 0, "udtf_spec.num_gpus"),
+        (table_view(SCAN, num_cpus=-2), 400, 13, "udtf_spec.num_cpus"),
+        (table_view(SCAN, memory="much"), 400, 13, "udtf_spec.memory"),
         (table_view(SCAN, error_handling='{"attempts": 0}'), 400, 13, "udtf_spec.error_handling.attempts"),
         (table_view(SCAN, manifest="nowhere"), 400, 13, "udtf_spec.manifest"),
         (

@@ -138,8 +138,8 @@ class Fields:
         return tuple(Fields(entry, f"{self.name_of(key)}[{index}]") for index, entry in enumerate(value))
 
     def refuse_unknown(self, known: Collection[str]) -> None:
-        for key in self._values:
-            if key not in known:
+        for key, value in self._values.items():
+            if key not in known and value is not None:
                 raise InvalidInput(self.name_of(key)[:200], "is not a known field; leave it out")
 
     def refuse_given(self, *keys: str) -> None:

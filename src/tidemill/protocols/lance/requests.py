@@ -58,6 +58,9 @@ def page_of(names: Iterable[str], page: Page) -> list[str]:
 
 def _body(call: Call) -> Fields:
     fields = read_object(call.body)
+    # Callers are known by their headers; no operation of ours needs a context.
+    fields.nested("identity")
+    fields.nested("context")
     check_id(call, fields)
     return fields
 

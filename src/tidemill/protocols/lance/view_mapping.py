@@ -66,6 +66,42 @@ STATEMENT_FORMAT: Final = 2
 # What its client sends for a view without near-duplicate rows of a vector index.
 VECTOR_DEDUP: Final = re.compile(r"\s*+SELECT\s++\*\s++FROM\s++vector_dedup\s*+\(", re.IGNORECASE)
 VIEW_KEYS: Final = frozenset({"id", "query", "with_no_data", "identity", "context"})
+# Those of the specification; the last three are our own.
+DEFINITION_KEYS: Final = frozenset(
+    {
+        "id",
+        "identity",
+        "context",
+        "kind",
+        "source_query",
+        "output_schema",
+        "udtf_spec",
+        "with_no_data",
+        "auto_refresh",
+        "policy",
+        "on_error",
+        "manifest",
+    }
+)
+FUNCTION_KEYS: Final = frozenset(
+    {
+        "kind",
+        "udtf",
+        "udtf_sha",
+        "udtf_name",
+        "udtf_version",
+        "input_columns",
+        "partition_by",
+        "partition_by_indexed_column",
+        "num_cpus",
+        "num_gpus",
+        "memory",
+        "error_handling",
+        "batch",
+        "manifest",
+        "manifest_checksum",
+    }
+)
 
 
 def environment_reader(call: Call) -> EnvironmentReader:
@@ -94,6 +130,7 @@ def function_spec(fields: Fields, kind: ViewKind) -> Fields | None:
         return None
     if spec is None:
         raise InvalidInput("udtf_spec", f"is missing; a view of kind {kind} needs it")
+    spec.refuse_unknown(FUNCTION_KEYS)
     spec_kind = spec.text("kind")
     if spec_kind is not None and VIEW_KINDS.get(spec_kind.lower()) is not kind:
         raise InvalidInput("udtf_spec.kind", f"{spec_kind!r:.60} is not the kind of the view, {kind}")
@@ -167,14 +204,10 @@ def geneva_view(
 
 
 def _geneva_function(spec: Fields, kind: ViewKind) -> tuple[Function, tuple[str, ...]]:
-    if spec.raw("num_gpus"):
-        raise Unsupported("udtf_spec.num_gpus: functions that need a GPU are not supported yet")
-    if spec.raw("num_cpus") not in (None, 1):
-        raise Unsupported("udtf_spec.num_cpus: values other than 1 are not supported yet")
-    spec.refuse_given("memory")
     envelope = geneva_envelope(spec, "udtf")
     key = "chunker_payload" if kind is ViewKind.CHUNKER else "udtf_payload"
     body = check_pickle(envelope, "udtf_spec.udtf", key)
+    _check_hints(spec, is_batch=body.flag("batch") or False)
     output = decode_schema(body.required_text("output_schema_bytes"), "udtf_spec.udtf.output_schema_bytes")
     function_kind = FunctionKind.CHUNKER if kind is ViewKind.CHUNKER else FunctionKind.TABLE
     name = spec.text("udtf_name") or body.text("name") or "function"
@@ -274,6 +307,7 @@ def _view_metadata(fields: Fields, query: Fields, kind: ViewKind) -> dict[str, s
 
 
 def view_definition(call: Call, fields: Fields, ident: TableIdent) -> ViewDefinition:
+    fields.refuse_unknown(DEFINITION_KEYS)
     raw_query = fields.required_text("source_query")
     environment_of = environment_reader(call)
     if is_geneva_query(raw_query):
@@ -348,8 +382,22 @@ def _function_column(entry: Fields) -> FunctionColumn:
     )
 
 
+def _check_hints(spec: Fields, *, is_batch: bool) -> None:
+    """The envelope says how the function is called, and Spark's settings what it gets of the machine.
+
+    Without the GPU that it needs it would fail, so that is refused instead.
+    """
+    spec.text("udtf_version")
+    spec.number("num_cpus", 0)
+    spec.integer("memory", 0)
+    if spec.flag("batch") not in (None, is_batch):
+        raise InvalidInput("udtf_spec.batch", f"is not what the envelope says, {str(is_batch).lower()}")
+    if spec.number("num_gpus", 0):
+        raise Unsupported("udtf_spec.num_gpus: functions that need a GPU are not supported yet")
+
+
 def _view_function(spec: Fields) -> tuple[Function, tuple[str, ...]]:
-    spec.refuse_given("num_cpus", "num_gpus", "memory")
+    _check_hints(spec, is_batch=False)
     return _function(spec, "udtf"), spec.texts("input_columns") or ()
 
 

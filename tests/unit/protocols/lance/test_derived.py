@@ -223,8 +223,8 @@ def test_a_definition_in_another_form_is_kept(stand: Stand, text: str) -> None:
         (view("query", udtf_spec=udtf_spec()), 400, "udtf_spec"),
         (view("chunker", udtf_spec=udtf_spec(udtf_sha="0" * 64)), 400, "udtf_spec.udtf_sha"),
         (view("chunker", udtf_spec=udtf_spec(kind="udtf")), 400, "udtf_spec.kind"),
-        (view("chunker", udtf_spec=udtf_spec(num_gpus=1)), 400, "udtf_spec.num_gpus"),
-        (view("chunker", udtf_spec=udtf_spec(memory=1)), 400, "udtf_spec.memory"),
+        (view("chunker", udtf_spec=udtf_spec(num_gpus=1)), 406, "udtf_spec.num_gpus"),
+        (view("chunker", udtf_spec=udtf_spec(memory="1 GB")), 400, "udtf_spec.memory"),
         (view("chunker", udtf_spec=udtf_spec(error_handling="boom")), 400, "udtf_spec.error_handling"),
         (
             view("chunker", udtf_spec=udtf_spec(error_handling={"attempts": 0})),
