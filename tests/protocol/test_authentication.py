@@ -73,9 +73,9 @@ def token_of(http: httpx.Client, credential: str = OWNER) -> str:
     return str(answer.json()["access_token"])
 
 
-def expired_token(root: Path) -> str:
-    """Signed a day ago, by a process that shares the server's key."""
-    settings = load_settings(root=root, clients=CLIENTS)
+def expired_token(root: Path, clients: dict[str, Any] = CLIENTS) -> str:
+    """Of the owner, signed a day ago by a process that shares the server's key."""
+    settings = load_settings(root=root, clients=clients)
     signer = TokenSigner(
         InstallationCipher(settings).derive(TOKEN_KEY),
         timedelta(hours=1),

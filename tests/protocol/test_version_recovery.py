@@ -167,3 +167,13 @@ def test_a_clean_up_by_a_client_leaves_the_table_usable(table: TableOnWire, rest
     assert table.numbers() == [3]
     lance.write_dataset(some_rows(10), namespace_client=rest, table_id=table.levels, mode="append")
     assert (table.numbers(), table.asked("count_rows")) == ([3, 4], 12)
+
+
+def test_what_a_client_says_about_a_version_is_kept_with_it(table: TableOnWire) -> None:
+    """No transaction is told of: the version itself is the identifier of its commit."""
+    said = {"e_tag": '"1-2"', "metadata": {"owner": "me"}}
+    answer = table.asked("version/create", commit_body(2, table.stage(2), **said))
+    assert answer.keys() == {"version"}
+    described = table.asked("version/describe", {"version": 2})["version"]
+    assert (described["e_tag"], described["metadata"]) == (said["e_tag"], said["metadata"])
+    assert described == answer["version"]

@@ -57,7 +57,7 @@ class Assessor:
         known = self._sources.snapshot(table, None).schema.names
         if name not in known:
             raise TableColumnNotFound(table.ident, name, tuple(known))
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             column = tx.derived.find_column(table.table_id, name)
             if column is None:
                 raise ColumnNotComputed(table.ident, name)

@@ -35,7 +35,7 @@ class ViewAssessor:
 
     def get_view(self, table: Table) -> DeclaredView:
         """Raises ViewNotFound, or InvalidInput when nobody could refresh it."""
-        with self._store.transaction() as tx:
+        with self._store.reading() as tx:
             view = tx.derived.find_view(table.table_id)
             if view is None:
                 raise ViewNotFound(table.ident)
