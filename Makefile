@@ -19,7 +19,7 @@ test-deep: setup
 	@$(RUN)/python -m pytest -m deep --timeout 7200
 
 interop: setup
-	@$(RUN)/python -m tests.interop.geneva.run
+	@$(RUN)/python -m tests.interop.geneva.run $(if $(RECORD),--record)
 
 rck: setup
 	@$(RUN)/python -m tests.interop.iceberg.rck
