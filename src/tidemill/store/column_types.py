@@ -16,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.types import TypeDecorator
 
-from tidemill.jobs.model.options import without_none
+from tidemill.jobs.model.declarations import without_none
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_BIGINT: Final = 2**63 - 1

@@ -14,7 +14,7 @@ from uuid import UUID
 from pyroaring import BitMap64
 
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.options import option, read_options
+from tidemill.jobs.model.declarations import option, read_options
 
 EXCEPTION_NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 

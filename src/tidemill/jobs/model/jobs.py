@@ -16,7 +16,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy
-from tidemill.jobs.model.options import Shorthand, option
+from tidemill.jobs.model.declarations import Shorthand, option
 from tidemill.jobs.model.views import RefreshPolicy
 
 DEFAULT_CLUSTER: Final = "default"
