@@ -8,9 +8,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from tidemill.jobs.model.failures import ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.declarations import Option, options_of
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocols" / "management.md"
 BLOCK: Final = re.compile(

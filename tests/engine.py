@@ -19,11 +19,10 @@ from tidemill.catalog.model.identifiers import CreateMode, NamespacePath, TableI
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn, Published
-from tidemill.jobs.model.jobs import (
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import (
     BackfillRequest,
     IndexRequest,
-    Job,
-    JobState,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from scripts.option_tables import table
 from tidemill.cli.options import with_groups
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import VerifyRequest
 from tidemill.jobs.model.declarations import Shorthand, option, read_options
+from tidemill.jobs.model.options import VerifyRequest
 from tidemill.store.column_types import value_of
 
 ROOT: Final = Path(__file__).parents[2]

@@ -17,7 +17,8 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableVersion
 from tidemill.iceberg.model.entries import Entry, EntryKind
 from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.failures import RowError, RowFailure
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobKind, JobState, Lease, Part
+from tidemill.jobs.model.jobs import Job, JobKind, JobState, Lease, Part
+from tidemill.jobs.model.options import BackfillRequest
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewKind, ViewSource
 from tidemill.jobs.ports import JobStore
 

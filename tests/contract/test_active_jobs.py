@@ -8,7 +8,8 @@ import pytest
 
 from tests.contract.samples import claimed, submitted
 from tidemill.jobs.errors import JobAlreadyActive
-from tidemill.jobs.model.jobs import IndexRequest, JobKind
+from tidemill.jobs.model.jobs import JobKind
+from tidemill.jobs.model.options import IndexRequest
 from tidemill.jobs.ports import JobStore
 
 REQUEST = IndexRequest(

@@ -11,7 +11,8 @@ import pytest
 
 from tests.engine import Engine, chunker_function, column_function, succeeded
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.jobs.model.jobs import JobState, RefreshRequest
+from tidemill.jobs.model.jobs import JobState
+from tidemill.jobs.model.options import RefreshRequest
 
 
 @pytest.fixture

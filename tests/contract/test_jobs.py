@@ -12,15 +12,11 @@ from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import (
+from tidemill.jobs.model.jobs import Failure, JobFilter, JobKind, JobState, Progress
+from tidemill.jobs.model.options import (
     BackfillRequest,
-    Failure,
-    JobFilter,
-    JobKind,
     JobRequest,
-    JobState,
     PreviewRequest,
-    Progress,
     RefreshRequest,
     RowSelection,
     VerifyRequest,

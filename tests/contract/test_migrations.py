@@ -17,7 +17,7 @@ from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page, TableKind
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import BackfillRequest, RefreshRequest
+from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
 from tidemill.store.migrations.runner import MIGRATIONS, migrate

@@ -17,7 +17,8 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive
 from tidemill.jobs.model.columns import ColumnFile, FillColumn
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, Lease, Progress
+from tidemill.jobs.model.jobs import Job, JobState, Lease, Progress
+from tidemill.jobs.model.options import BackfillRequest
 from tidemill.jobs.ports import JobStore, StageExecutor, StageWatch
 from tidemill.jobs.worker.leases import LeasePolicy
 

@@ -16,7 +16,8 @@ from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.errors import JobCancelled
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, RowSelection
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.model.views import SourceQuery, ViewKind
 from tidemill.jobs.ports import StageExecutor
 from tidemill.jobs.service.columns import SqlExpression

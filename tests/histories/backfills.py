@@ -14,7 +14,7 @@ from tests.histories.computing import Number
 from tests.histories.jobs import JobHistory
 from tests.histories.writes import Write
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.options import RowSelection
 
 NUMBERS: Final = st.integers(-9, 9) | st.none()
 ROWS: Final = st.lists(NUMBERS, min_size=1, max_size=6)

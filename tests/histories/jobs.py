@@ -19,7 +19,8 @@ from tests.histories.ledger import Ledger, Standing, View, bounds
 from tests.histories.writes import COMPUTED, PaperTable, Write
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, RowSelection
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.service.columns import ColumnDeclaration
 
 Cuts: TypeAlias = Mapping[str, Any]

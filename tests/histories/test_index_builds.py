@@ -15,7 +15,8 @@ from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.indexes import IndexDefinition, IndexType
-from tidemill.jobs.model.jobs import IndexRequest, Job, JobState
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import IndexRequest
 from tidemill.jobs.worker.indexing import IndexRunner
 from tidemill.jobs.worker.leases import JobWorker, LeasePolicy
 from tidemill.lance.indexes import LanceTableIndexes

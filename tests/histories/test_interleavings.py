@@ -13,7 +13,8 @@ from tests.engine import Engine, chunker_function, column_function, succeeded
 from tests.histories.writes import PaperTable
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn
-from tidemill.jobs.model.jobs import Job, JobState, RowSelection
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import RowSelection
 from tidemill.jobs.model.views import RefreshPolicy, ViewStage, WriteViewRows, WrittenRows
 from tidemill.jobs.ports import StageExecutor, StageWatch
 

@@ -17,7 +17,7 @@ from tests.engine import Engine, Moment, chunker_function, column_function, succ
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
-from tidemill.jobs.model.jobs import RefreshRequest
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.views import RefreshPolicy, SourceQuery, ViewKind
 from tidemill.jobs.service.views import FunctionColumn, ViewDefinition
 

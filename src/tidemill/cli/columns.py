@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.options import BranchOption, ColumnArgument, JsonOption, TableArgument, Target, with_groups
 from tidemill.cli.output import print_errors, print_json, print_line, print_lineage, print_status
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.options import RowSelection
 from tidemill.sdk.lake import Lake
 
 columns_app = typer.Typer(no_args_is_help=True, help="Inspect computed columns.")

@@ -15,9 +15,9 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import typer
 
-from tidemill.jobs.model.failures import ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.declarations import Option, options_of
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.sdk.connection import DEFAULT_ROOT, connect, find_server
 from tidemill.sdk.errors import ServerUnreachable
 from tidemill.sdk.lake import Lake

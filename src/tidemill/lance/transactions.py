@@ -27,7 +27,8 @@ from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import JobNotFound
-from tidemill.jobs.model.jobs import IndexRequest, Job, JobState
+from tidemill.jobs.model.jobs import Job, JobState
+from tidemill.jobs.model.options import IndexRequest
 from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.lance.changes import is_compaction_of_indexes
 from tidemill.lance.datasets import LanceTableData, translated

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest
 from tidemill.sdk.definitions import Columns, column_entry, quoted, struct_outputs
 from tidemill.sdk.explain import Explanation, backfill_explanation
 from tidemill.sdk.http import Params, ServerClient, pages

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from tidemill.jobs.model.failures import NAMED_POLICIES, ErrorAction, ErrorPolicy
 from tidemill.jobs.model.declarations import options_of
+from tidemill.jobs.model.failures import NAMED_POLICIES, ErrorAction, ErrorPolicy
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.http import ServerClient
 

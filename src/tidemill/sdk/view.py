@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
+from tidemill.jobs.model.options import RefreshRequest, VerifyRequest
 from tidemill.sdk.computed import job_id_of
 from tidemill.sdk.explain import Explanation, RefreshExplanation, refresh_explanation
 from tidemill.sdk.http import ServerClient

@@ -29,11 +29,10 @@ import structlog
 
 from tidemill.catalog.model.callers import BACKFILL_CALLER, REFRESH_CALLER
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.model.jobs import (
+from tidemill.jobs.model.jobs import Failure, Job
+from tidemill.jobs.model.options import (
     BackfillRequest,
-    Failure,
     IndexRequest,
-    Job,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,

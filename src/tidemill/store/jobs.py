@@ -24,22 +24,24 @@ from tidemill.jobs.model.jobs import (
     ACTIVE_STATES,
     ANY_JOB,
     DEFAULT_CLUSTER,
-    BackfillRequest,
     Failure,
-    IndexRequest,
     Job,
     JobEvent,
     JobFilter,
     JobKind,
-    JobRequest,
     JobRevision,
     JobState,
     Lease,
-    PreviewRequest,
     Progress,
+    check_transition,
+)
+from tidemill.jobs.model.options import (
+    BackfillRequest,
+    IndexRequest,
+    JobRequest,
+    PreviewRequest,
     RefreshRequest,
     VerifyRequest,
-    check_transition,
 )
 from tidemill.store.bookkeeping import next_number
 from tidemill.store.column_types import DatabaseTime, in_milliseconds, value_of

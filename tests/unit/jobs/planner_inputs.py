@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.model.coverage import Changes, Coverage
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, SqlPlan, SqlSource, TableSnapshot
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress

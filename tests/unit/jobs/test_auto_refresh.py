@@ -17,7 +17,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import Job, JobKind, JobState, RefreshRequest, new_job_id
+from tidemill.jobs.model.jobs import Job, JobKind, JobState, new_job_id
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.views import source_subject
 from tidemill.jobs.service.submissions import JobOperations

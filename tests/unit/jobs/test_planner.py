@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage, member_mask, row_set
-from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import FragmentInfo, RowLocations, TableSnapshot
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from tests.unit.jobs.planner_inputs import ROWS, BackfillCase, backfill_cases, view_progresses
 from tidemill.jobs.model.coverage import Changes, Coverage
-from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import (
     BackfillPlan,
     FragmentInfo,

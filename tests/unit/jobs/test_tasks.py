@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.options import BackfillRequest
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.planning.tasks import commit_group, cut, share_out, view_tasks
 

@@ -16,7 +16,8 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput, PermissionDenied, TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import JobKind, JobState, RefreshRequest, VerifyRequest
+from tidemill.jobs.model.jobs import JobKind, JobState
+from tidemill.jobs.model.options import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.views import RefreshPolicy, source_subject
 from tidemill.jobs.service.status import SourceStatus, ViewStatus, ViewStatusOperations

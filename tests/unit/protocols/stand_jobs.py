@@ -15,19 +15,15 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.jobs import (
+from tidemill.jobs.model.jobs import Job, JobEvent, JobKind, JobRevision, JobState
+from tidemill.jobs.model.lineage import FunctionName, LineageEntry, ObjectKind, ObjectLineage, Through
+from tidemill.jobs.model.options import (
     BackfillRequest,
-    Job,
-    JobEvent,
-    JobKind,
-    JobRevision,
-    JobState,
     PreviewRequest,
     RefreshRequest,
     RowSelection,
     VerifyRequest,
 )
-from tidemill.jobs.model.lineage import FunctionName, LineageEntry, ObjectKind, ObjectLineage, Through
 from tidemill.jobs.model.plans import (
     BackfillExplanation,
     BackfillPlan,

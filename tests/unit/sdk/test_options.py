@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_overloads, get_type_hints
 import pytest
 
 from tests.unit.sdk.noting import NotingServer
-from tidemill.jobs.model.failures import ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.declarations import Option, options_of
+from tidemill.jobs.model.failures import ErrorPolicy
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.sdk.options import Manifest, OnError, PolicyName, request_body, skip
 from tidemill.sdk.table import Table

@@ -10,10 +10,10 @@ import pytest
 
 from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import (
+from tidemill.jobs.model.jobs import JobKind
+from tidemill.jobs.model.options import (
     BackfillRequest,
     IndexRequest,
-    JobKind,
     JobRequest,
     PreviewRequest,
     RefreshRequest,

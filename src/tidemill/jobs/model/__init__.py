@@ -1,6 +1,7 @@
 """Values of jobs, by subject.
 
-    jobs, options        states, requests and their options, leases, progress, events
+    options              the requests of jobs, every option declared once; `declarations`: how
+    jobs                 states, leases, progress, events
     columns, views       what is declared, the stages that compute it, and what comes back
     plans                what a job would do and why
     coverage, failures   which rows are up to date, and which failed

@@ -1,6 +1,6 @@
-"""Options: what callers may say about a backfill, a preview, a refresh or a verification.
+"""How options of jobs are declared, and what is derived from their declarations.
 
-An option is declared once, as a field of a request in `tidemill.jobs.model.jobs`: its type and default are
+An option is declared once, as a field of a request in `tidemill.jobs.model.options`: its type and default are
 those of the field, and `option(...)` in the field's metadata says the rest. Everything else is derived:
 
 - how it is read from a request body: `read_options`

@@ -9,7 +9,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Coverage, advance
-from tidemill.jobs.model.jobs import BackfillRequest, RowSelection
+from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.model.plans import BackfillPlan, FragmentWork, RowLocations, TableSnapshot
 from tidemill.jobs.planning.tasks import commit_group
 

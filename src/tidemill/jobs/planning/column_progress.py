@@ -14,7 +14,7 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.columns import ComputedColumn, subject_of
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest
 from tidemill.jobs.model.plans import FragmentWork, TableSnapshot
 from tidemill.jobs.model.views import SourceQuery
 from tidemill.jobs.planning.backfill import ColumnProgress

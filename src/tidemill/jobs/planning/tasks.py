@@ -9,7 +9,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.options import BackfillRequest
 from tidemill.jobs.model.plans import CommitGroup, FragmentWork
 
 TASKS_PER_SLOT: Final = 2

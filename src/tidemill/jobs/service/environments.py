@@ -15,7 +15,7 @@ from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest
 from tidemill.jobs.ports import JobStore
 
 INLINE_START: Final = "{"

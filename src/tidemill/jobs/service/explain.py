@@ -9,15 +9,8 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import Authorizer
-from tidemill.jobs.model.jobs import (
-    BackfillRequest,
-    Clusters,
-    Job,
-    JobFilter,
-    JobKind,
-    JobState,
-    RefreshRequest,
-)
+from tidemill.jobs.model.jobs import Clusters, Job, JobFilter, JobKind, JobState
+from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill

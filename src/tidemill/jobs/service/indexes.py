@@ -12,7 +12,8 @@ from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.indexes import PENDING, IndexDefinition, IndexStatistics, TableIndex
-from tidemill.jobs.model.jobs import IndexRequest, Job
+from tidemill.jobs.model.jobs import Job
+from tidemill.jobs.model.options import IndexRequest
 from tidemill.jobs.ports import JobStore, TableIndexes, TableVersions
 from tidemill.jobs.service.submissions import JobOperations
 

@@ -17,14 +17,8 @@ from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows, subject_of
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.jobs import (
-    BackfillRequest,
-    JobFilter,
-    JobKind,
-    JobState,
-    RefreshRequest,
-    RowSelection,
-)
+from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState
+from tidemill.jobs.model.options import BackfillRequest, RefreshRequest, RowSelection
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
 from tidemill.jobs.planning.backfill import ColumnProgress

@@ -12,20 +12,22 @@ from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import (
     DEFAULT_CLUSTER,
-    BackfillRequest,
     Clusters,
-    IndexRequest,
     Job,
     JobEvent,
     JobFilter,
     JobKind,
-    JobRequest,
     JobRevision,
     JobState,
+    new_job_id,
+)
+from tidemill.jobs.model.options import (
+    BackfillRequest,
+    IndexRequest,
+    JobRequest,
     PreviewRequest,
     RefreshRequest,
     VerifyRequest,
-    new_job_id,
 )
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore, SourceTables, TableVersions

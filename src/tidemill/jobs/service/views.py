@@ -15,7 +15,7 @@ from tidemill.catalog.model.tables import Page, Table, TableKind
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
-from tidemill.jobs.model.jobs import RefreshRequest
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewSource, frozen
 from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableData
 from tidemill.jobs.service.submissions import JobOperations

@@ -19,8 +19,9 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Coverage
-from tidemill.jobs.model.jobs import Clusters, RefreshRequest
+from tidemill.jobs.model.jobs import Clusters
 from tidemill.jobs.model.lineage import Link, Through
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SqlPlan, TableSnapshot
 from tidemill.jobs.model.views import (
     CallPolicy,

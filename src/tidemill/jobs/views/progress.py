@@ -15,7 +15,8 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.columns import FunctionCall
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched
-from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState, RefreshRequest
+from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import KEY, MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, capped_plan, plan_refresh

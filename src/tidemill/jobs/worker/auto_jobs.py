@@ -15,7 +15,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive
 from tidemill.jobs.model.columns import ComputedColumn
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobFilter, JobKind, RefreshRequest
+from tidemill.jobs.model.jobs import Job, JobFilter, JobKind
+from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SourceChange
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.planning.backfill import plan_backfill

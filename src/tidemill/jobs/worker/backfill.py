@@ -16,7 +16,8 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
-from tidemill.jobs.model.jobs import BackfillRequest, Clusters, Part, PreviewRequest, Progress
+from tidemill.jobs.model.jobs import Clusters, Part, Progress
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest
 from tidemill.jobs.model.plans import BackfillPlan, CommitGroup
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn

@@ -9,7 +9,8 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.errors import TableNotFound
 from tidemill.jobs.model.indexes import IndexDefinition, IndexType
-from tidemill.jobs.model.jobs import IndexRequest, Part
+from tidemill.jobs.model.jobs import Part
+from tidemill.jobs.model.options import IndexRequest
 from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
 from tidemill.jobs.worker.leases import RunningJob
 

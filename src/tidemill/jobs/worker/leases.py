@@ -14,16 +14,8 @@ from tidemill.catalog.errors import TableNotFound
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
-from tidemill.jobs.model.jobs import (
-    DEFAULT_CLUSTER,
-    Failure,
-    Job,
-    JobRequest,
-    JobState,
-    Lease,
-    Part,
-    Progress,
-)
+from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Failure, Job, JobState, Lease, Part, Progress
+from tidemill.jobs.model.options import JobRequest
 from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.stage_errors import RowFailed
 

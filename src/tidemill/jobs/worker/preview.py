@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.jobs.model.columns import ComputedRows
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import PreviewRequest
+from tidemill.jobs.model.options import PreviewRequest
 from tidemill.jobs.model.plans import RowLocations
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn

@@ -11,7 +11,8 @@ from pyroaring import BitMap64
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
-from tidemill.jobs.model.jobs import Clusters, Part, RefreshRequest
+from tidemill.jobs.model.jobs import Clusters, Part
+from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, TableSnapshot
 from tidemill.jobs.model.views import OutputCap, RefreshPolicy, ViewTarget, WrittenRows, source_subject
 from tidemill.jobs.planning.refresh import Trimmed, ViewProgress, covered_after, output_cap, trimmed

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import FAIL_AT_ONCE
-from tidemill.jobs.model.jobs import RefreshRequest, VerifyRequest
+from tidemill.jobs.model.options import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
 from tidemill.jobs.model.views import Difference, RefreshPolicy, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of

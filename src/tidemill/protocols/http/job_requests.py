@@ -7,8 +7,8 @@ from typing import Final
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.jobs.model.declarations import read_options
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest, VerifyRequest
 from tidemill.protocols.http.call import Call
 from tidemill.protocols.http.fields import Fields
 

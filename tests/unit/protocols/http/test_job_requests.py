@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.protocols.stand import Stand
-from tidemill.jobs.model.jobs import BackfillRequest, JobRequest, PreviewRequest, RowSelection
+from tidemill.jobs.model.options import BackfillRequest, JobRequest, PreviewRequest, RowSelection
 
 BACKFILL = "/v1/table/docs$pages/backfill_column"
 PREVIEW = "/api/v1/tables/docs$pages/preview"

@@ -24,7 +24,8 @@ from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
-from tidemill.jobs.model.jobs import BackfillRequest, Failure, JobState, RefreshRequest
+from tidemill.jobs.model.jobs import Failure, JobState
+from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.views import RefreshPolicy, SourceQuery, ViewKind
 from tidemill.jobs.service.columns import ColumnDeclaration
 from tidemill.jobs.views.definitions import FunctionColumn

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import SOME_ID, SOME_TIME
 from tidemill.jobs.model.failures import RowError, RowFailure
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.options import RowSelection
 
 TABLE = "/api/v1/tables/docs$pages"
 

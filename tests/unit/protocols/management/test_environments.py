@@ -11,7 +11,7 @@ from tests.unit.protocols.stand import Stand
 from tidemill.catalog.model.callers import LOCAL_CALLER, Permission
 from tidemill.catalog.model.functions import Environment
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import BackfillRequest
+from tidemill.jobs.model.options import BackfillRequest
 
 VARIABLES = {"TOKEN": "secret", "MODEL": "small"}
 BODY = {"pip": ["pillow==11.0", "numpy>=2,<3"], "env_vars": VARIABLES}

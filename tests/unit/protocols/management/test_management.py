@@ -14,15 +14,8 @@ from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import SOME_TIME, some_job
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.catalog.model.identifiers import table_ident
-from tidemill.jobs.model.jobs import (
-    BackfillRequest,
-    Failure,
-    Job,
-    JobState,
-    PreviewRequest,
-    Progress,
-    RefreshRequest,
-)
+from tidemill.jobs.model.jobs import Failure, Job, JobState, Progress
+from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest
 from tidemill.protocols.http.operations import HealthReport
 
 PAGES = table_ident(("docs", "pages"))

@@ -15,7 +15,8 @@ from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import SOME_TIME, some_job
 from tidemill.catalog.model.identifiers import table_ident
 from tidemill.errors import Unavailable
-from tidemill.jobs.model.jobs import BackfillRequest, Job, JobState, Progress
+from tidemill.jobs.model.jobs import Job, JobState, Progress
+from tidemill.jobs.model.options import BackfillRequest
 from tidemill.protocols.management.routes import jobs
 
 RUNNING = some_job("j", table_ident(("docs", "pages")), BackfillRequest("size"), JobState.RUNNING)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.jobs import RowSelection
+from tidemill.jobs.model.options import RowSelection
 from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.fields import read_object, table_of
 from tidemill.protocols.http.job_requests import idempotency_key, preview_request
