@@ -10,9 +10,8 @@ from typing import Protocol
 from uuid import UUID
 
 from tidemill.catalog.model.callers import Caller, Permission, Receipt, StorageAccess
-from tidemill.catalog.model.functions import Function, RegisteredFunction
+from tidemill.catalog.model.functions import Function, RegisteredFunction, Secret
 from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
-from tidemill.catalog.model.secrets import Secret
 from tidemill.catalog.model.tables import (
     Declared,
     Page,

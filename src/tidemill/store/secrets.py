@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, 
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import NamespaceNotFound, SecretAlreadyExists, SecretNotFound
+from tidemill.catalog.model.functions import Secret
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.secrets import Secret
 from tidemill.store.column_types import DatabaseTime
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.namespaces import get_namespace_id

@@ -1,4 +1,4 @@
-"""Functions as catalog objects: code, signature, digest, envelope, and the environments they run in."""
+"""Functions as catalog objects: code, signature, digest, envelope, environments; and their secrets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import InvalidInput
 
 ENVELOPE_FORMAT: Final = "tidemill.function/1"
@@ -318,3 +319,25 @@ class Environment:
 
 
 OWN_ENVIRONMENT: Final = Environment()
+
+
+MAX_SECRET_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The visible part of a secret: everything but its value."""
+
+    ident: TableIdent
+    created_at: datetime
+    updated_at: datetime
+
+
+def checked_value(value: str) -> bytes:
+    """Checks a value. Error messages do not show it."""
+    raw = value.encode(errors="replace")
+    if not raw:
+        raise InvalidInput("value", "is empty; a secret needs a value")
+    if len(raw) > MAX_SECRET_BYTES:
+        raise InvalidInput("value", f"is longer than {MAX_SECRET_BYTES:,} bytes")
+    return raw

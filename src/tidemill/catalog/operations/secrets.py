@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.functions import Secret, checked_value
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.secrets import Secret, checked_value
 from tidemill.catalog.ports import Authorizer, CatalogStore, Cipher
 
 

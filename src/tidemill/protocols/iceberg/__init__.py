@@ -3,10 +3,9 @@
 Rooms:
 
 - `service`: the list of all routes, and the configuration that clients ask for first.
-- `routing`: each operation at two paths, with and without the prefix.
 - `routes`: one module per resource. A route reads the request, calls one operation and builds the response.
 - `idempotency`: routes that change something; runs each once per Idempotency-Key and replays its response.
-- `mapping`, `parameters`: paths, bodies and query parameters as values.
+- `mapping`, `parameters`: paths, bodies and query parameters as values; each operation at two paths.
 - `scan_mapping`, `expressions`: scans and their filters from and to JSON.
 - `responses`: what is sent back, with fresh credentials for each response.
 - `errors`: the type and HTTP status of every error code.

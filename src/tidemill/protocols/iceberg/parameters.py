@@ -1,4 +1,8 @@
-"""Query parameters: pages of listings, the snapshots to return, and the views that something is loaded by."""
+"""Paths and query parameters of the Iceberg operations.
+
+Each operation exists at two paths, with and without the prefix of the warehouse. Query parameters are pages
+of listings, the snapshots to return, and the views that something is loaded by.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,42 @@ from starlette.responses import Response
 from tidemill.catalog.model.identifiers import TableIdent, namespace_path
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.catalog.model.tables import Page
-from tidemill.errors import InvalidInput
-from tidemill.protocols.http.call import Call
+from tidemill.errors import InvalidInput, WarehouseNotFound
+from tidemill.protocols.http.call import Call, Handler
 from tidemill.protocols.http.fields import query_integer
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.iceberg.mapping import ident_in, split_levels
+
+BASE: Final = "/iceberg"
+PREFIX: Final = "/{prefix}"
+
+
+def route_pair(method: str, path: str, handler: Handler, **options: Any) -> tuple[Route, Route]:
+    """Two routes, without and with the prefix; `path` is what follows `/v1/{prefix}` in the specification."""
+    return (
+        Route(method, f"{BASE}/v1{path}", handler, **options),
+        Route(method, f"{BASE}/v1{PREFIX}{path}", _in_warehouse(handler), **options),
+    )
+
+
+def template_of(route: Route) -> str:
+    """The operation as the `endpoints` of the configuration list it."""
+    return f"{route.method} {route.pattern.removeprefix(BASE)}"
+
+
+def check_warehouse(call: Call, name: str) -> None:
+    known = call.operations.warehouse_name
+    if name != known:
+        raise WarehouseNotFound(name, known)
+
+
+def _in_warehouse(handler: Handler) -> Handler:
+    def checked(call: Call) -> Response:
+        check_warehouse(call, call.parameters["prefix"])
+        return handler(call)
+
+    return checked
+
 
 log = structlog.get_logger("tidemill.iceberg")
 

@@ -14,9 +14,14 @@ from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.iceberg.errors import render_error, with_near_names
 from tidemill.protocols.iceberg.idempotency import with_checked_key
-from tidemill.protocols.iceberg.parameters import with_checked_referrers
+from tidemill.protocols.iceberg.parameters import (
+    BASE,
+    PREFIX,
+    check_warehouse,
+    template_of,
+    with_checked_referrers,
+)
 from tidemill.protocols.iceberg.routes import functions, namespaces, oauth, scans, tables, views
-from tidemill.protocols.iceberg.routing import BASE, PREFIX, check_warehouse, template_of
 
 
 def config_routes(routes: Iterable[Route]) -> tuple[Route, ...]:

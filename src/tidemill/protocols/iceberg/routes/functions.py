@@ -16,8 +16,7 @@ from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.iceberg.mapping import namespace_of
-from tidemill.protocols.iceberg.parameters import page_body, page_of
-from tidemill.protocols.iceberg.routing import route_pair
+from tidemill.protocols.iceberg.parameters import page_body, page_of, route_pair
 
 FORMAT_VERSION: Final = 1
 NAME_PREFIX: Final = "urn:tidemill:function:"

@@ -22,9 +22,8 @@ from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.iceberg.idempotency import mutation_route
 from tidemill.protocols.iceberg.mapping import namespace_of, new_namespace_of, split_levels
-from tidemill.protocols.iceberg.parameters import page_body, page_of
+from tidemill.protocols.iceberg.parameters import page_body, page_of, route_pair
 from tidemill.protocols.iceberg.responses import ReplayableResponse, no_content, replayable_json
-from tidemill.protocols.iceberg.routing import route_pair
 
 
 def _namespace_json(namespace: Namespace) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from tidemill.iceberg.planning.scans import Plan
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import read_object
 from tidemill.protocols.iceberg.mapping import table_of
+from tidemill.protocols.iceberg.parameters import route_pair
 from tidemill.protocols.iceberg.responses import storage_credentials
-from tidemill.protocols.iceberg.routing import route_pair
 from tidemill.protocols.iceberg.scan_mapping import (
     RequestedScan,
     plan_id,

@@ -27,7 +27,7 @@ from tidemill.protocols.iceberg.mapping import (
     source_and_target,
     table_of,
 )
-from tidemill.protocols.iceberg.parameters import page_body, page_of, requested_snapshots
+from tidemill.protocols.iceberg.parameters import page_body, page_of, requested_snapshots, route_pair
 from tidemill.protocols.iceberg.responses import (
     committed_table,
     created_table,
@@ -39,7 +39,6 @@ from tidemill.protocols.iceberg.responses import (
     storage_credentials,
     unregistered_table,
 )
-from tidemill.protocols.iceberg.routing import route_pair
 
 CACHEABLE: Final = frozenset({"GET", "HEAD"})
 

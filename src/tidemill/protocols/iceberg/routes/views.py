@@ -22,9 +22,8 @@ from tidemill.protocols.iceberg.mapping import (
     source_and_target,
     view_of,
 )
-from tidemill.protocols.iceberg.parameters import page_body, page_of
+from tidemill.protocols.iceberg.parameters import page_body, page_of, route_pair
 from tidemill.protocols.iceberg.responses import loaded_view, no_content, respond
-from tidemill.protocols.iceberg.routing import route_pair
 
 
 def list_views(call: Call) -> Response:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.secrets import Secret
+from tidemill.catalog.model.functions import Secret
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import Fields, namespace_of
