@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, QueryParams
 from tests.interleavings.scheduler import Action
 from tests.interleavings.steps import DATABASE, Stage, SteppedStore
 from tidemill.catalog.model.callers import LOCAL_CALLER
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, TableIdent
 from tidemill.catalog.operations.receipts import ReceiptOperations
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.lance.tables import TableOperations
@@ -168,6 +168,9 @@ class Server:
             iceberg_access=iceberg.access,
             iceberg_signing=iceberg.signing,
             receipts=ReceiptOperations(self._store, AllowEverything(), LIFETIME),
+            namespace_separator=LEVEL_SEPARATOR,
+            # Near names only lengthen messages; looking for them would add steps to every refusal.
+            name_hints=SimpleNamespace(near=lambda *_: ()),
         )
         self._operations = cast(Operations, known)
 

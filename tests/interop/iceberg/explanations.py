@@ -51,6 +51,10 @@ def _lacks_namespace(found: Difference) -> bool:
     return found.ours.error[0] == "NoSuchNamespaceException" and found.reference.status != 500
 
 
+def _has_location(found: Difference) -> bool:
+    return found.what.startswith(".properties.location: 'absent' != ")
+
+
 def _repeats_add(found: Difference) -> bool:
     return found.ours.status < 500 and found.reference.error[1].startswith("Cannot set last ")
 
@@ -178,6 +182,7 @@ EXPLAINED: Final[Mapping[str, Reason]] = {
     "the reference fails where the request is wrong; 5xx is never right": _is_fault,
     "the reference tries again for ever": _does_not_answer,
     "the reference makes tables and views without their namespace": _lacks_namespace,
+    "every namespace has a location, which Trino needs": _has_location,
     "what is added again counts as last added, so that a retry is no error": _repeats_add,
     "the reference takes any JSON for text, and none for an empty list": _is_other_json,
     "removing what is not there changes nothing, and writes no file": _removes_nothing,
