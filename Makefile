@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop rck differential storm lint check docs tables bench serve format lock clean
+.PHONY: setup demo test test-deep interop clients rck differential storm lint check docs tables bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -20,6 +20,9 @@ test-deep: setup
 
 interop: setup
 	@$(RUN)/python -m tests.interop.geneva.run $(if $(RECORD),--record)
+
+clients: setup
+	@$(RUN)/python -m tests.clients.run $(CLIENTS)
 
 rck: setup
 	@$(RUN)/python -m tests.interop.iceberg.rck

@@ -1,8 +1,8 @@
 """A foreign client of the matrix: how it is installed, and how its scenario is run.
 
-Each client has a module in this folder with a value `CLIENT`, and a scenario that follows the client's own
-documentation, in the client's own language. The scenario is a program in an environment of its own. It gets
-its server in environment variables:
+A module in this folder has a value `CLIENT`, or several `CLIENTS`. Each client has a scenario that follows
+the client's own documentation, in the client's own language. The scenario is a program in an environment of
+its own. It gets its server in environment variables:
 
     TIDEMILL_URL          root of the Lance protocol, http://127.0.0.1:PORT
     TIDEMILL_ICEBERG_URL  root of the Iceberg protocol
@@ -11,7 +11,7 @@ its server in environment variables:
 
 and prints one line of JSON for each operation it tried, `{"operation": "create table", "outcome": "pass"}` or
 `{"operation": ..., "outcome": "fail", "detail": "what the client said"}`. Other lines are a log. It tries
-every operation, also after one has failed.
+every operation, also after one has failed, and ends with code 0.
 """
 
 from __future__ import annotations
