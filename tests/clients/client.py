@@ -20,8 +20,8 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -59,6 +59,8 @@ class Client:
     known_faults: tuple[KnownFault, ...] = ()
     timeout_seconds: int = 300
     needs_worker: bool = False
+    server_settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings of the server, as environment variables."""
 
 
 def python_environment(folder: Path, *packages: str) -> Path:

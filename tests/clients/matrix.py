@@ -24,7 +24,9 @@ INTRODUCTION: Final = """# Clients
 Clients of other projects, run as their own documentation says against a real server with authentication on.
 `make clients` installs each in an environment of its own, runs its scenario through a proxy that records the
 requests, compares the results with those below and writes this page. It fails on anything new: an operation
-that fails, or a known fault that is gone. `make clients CLIENTS="pyiceberg polars"` runs only these two.
+that fails, or a known fault that is gone. `make clients CLIENTS="pyiceberg polars"` runs only these two, and
+`CLIENTS=--strict` fails also where a client cannot be installed. Environments and logs are in
+`.cache/clients`, the scenarios in `tests/clients`.
 
 The recorded requests are in `tests/data/clients`. `make test` replays them, without the clients, and checks
 the status and the form of each answer.
@@ -41,6 +43,9 @@ class Outcome:
     operations: dict[str, Verdict] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     not_run: str | None = None
+    # Of the recording, if one was made.
+    requests: int | None = None
+    not_replayed: list[str] = field(default_factory=list)
 
 
 def reported(output: str) -> dict[str, str | None]:
@@ -101,10 +106,22 @@ def merged(matrix: Mapping[str, Any], outcomes: Iterable[Outcome]) -> dict[str, 
         client = outcome.client
         row = {"version": client.version, "protocol": client.protocol}
         if outcome.not_run is None:
-            rows[client.name] = {**row, "operations": outcome.operations}
+            rows[client.name] = {**row, **_recorded(outcome, rows), "operations": outcome.operations}
         elif "operations" not in rows.get(client.name, {}):
             rows[client.name] = {**row, "not_run": outcome.not_run}
     return dict(sorted(rows.items()))
+
+
+def _recorded(outcome: Outcome, rows: Mapping[str, Any]) -> dict[str, Any]:
+    """A run with a problem leaves the recording of an earlier one."""
+    if outcome.requests is not None:
+        return {"requests": outcome.requests, "not_replayed": outcome.not_replayed}
+    earlier = rows.get(outcome.client.name, {})
+    return {key: earlier[key] for key in ("requests", "not_replayed") if key in earlier}
+
+
+def recording_of(name: str) -> Path:
+    return DATA / f"{name}.jsonl"
 
 
 def write(matrix: Mapping[str, Any], data: Path = MATRIX, page: Path = PAGE) -> None:
@@ -122,16 +139,33 @@ def rendered(matrix: Mapping[str, Any]) -> str:
 
 
 def _of_protocol(rows: Mapping[str, Any]) -> Iterator[str]:
-    yield "| client | version | passes | known faults |"
-    yield "|---|---|---|---|"
+    yield "| client | version | passes | known faults | requests replayed |"
+    yield "|---|---|---|---|---|"
     for name, row in rows.items():
         if "not_run" in row:
-            yield f"| {name} | {row['version']} | not run: {_cell(row['not_run'])} | |"
+            yield f"| {name} | {row['version']} | not run: {_cell(row['not_run'])} | | |"
             continue
         faults = [_fault(one, verdict) for one, verdict in row["operations"].items() if verdict != PASS]
         passed = [one for one, verdict in row["operations"].items() if verdict == PASS]
-        cells = (f"{len(passed)}: {', '.join(passed)}", "<br>".join(faults))
+        cells = (f"{len(passed)}: {', '.join(passed)}", "<br>".join(faults), _replayed(row))
         yield f"| {name} | {row['version']} | " + " | ".join(map(_cell, cells)) + " |"
+    yield from _left_out(rows)
+
+
+def _left_out(rows: Mapping[str, Any]) -> Iterator[str]:
+    named = [f"- {name}: `{one}`" for name, row in rows.items() for one in row.get("not_replayed", ())]
+    if named:
+        yield from (
+            "",
+            "Requests that cannot be replayed, most of them because no job runs there:",
+            "",
+            *named,
+        )
+
+
+def _replayed(row: Mapping[str, Any]) -> str:
+    total, left_out = row.get("requests", 0), len(row.get("not_replayed", ()))
+    return f"{total - left_out} of {total}" if left_out else f"all {total}"
 
 
 def _fault(operation: str, verdict: Mapping[str, str]) -> str:

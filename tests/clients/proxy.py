@@ -51,9 +51,11 @@ class Exchange:
 
 
 class Listener(Protocol):
-    """Told of a request before the server gets any of it, and of the exchange when it is over."""
+    """Told of a request before the server gets it, of an answer before the client gets it, and of both."""
 
     def asked(self) -> object: ...
+
+    def answering(self) -> None: ...
 
     def answered(self, what_was_asked: Any, exchange: Exchange) -> None: ...
 
@@ -130,6 +132,7 @@ class _Connection:
     async def answers(self, stream: _Stream) -> None:
         while (head := await stream.head()) is not None:
             first_line, headers, raw = head
+            self._listener.answering()
             await stream.pass_on(raw)
             status = int(first_line.split(" ")[1])
             # 100 Continue is no answer yet.
@@ -165,11 +168,12 @@ def recording_proxy(server_url: str, listener: Listener) -> Iterator[str]:
             asyncio.create_task(connection.requests(_Stream(reader, to_server))),
             asyncio.create_task(connection.answers(_Stream(upstream, writer))),
         ]
-        # A client that has sent its last request may still wait for the answer.
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        with suppress(ConnectionError):
+        # The end of the block ends connections that are still open.
+        with suppress(ConnectionError, asyncio.CancelledError):
+            # A client that has sent its last request may still wait for the answer.
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             to_server.write_eof() if ways[0].done() else writer.write_eof()
-        await asyncio.wait(ways, timeout=LINGER_SECONDS)
+            await asyncio.wait(ways, timeout=LINGER_SECONDS)
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
@@ -184,8 +188,13 @@ def recording_proxy(server_url: str, listener: Listener) -> Iterator[str]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
         listening.close()
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(_cancel_others())
         loop.close()
+
+
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

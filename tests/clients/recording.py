@@ -7,7 +7,8 @@ A recording is a file of JSON lines, one per request:
     body     the request's body as text, or `binary`: compressed, in base64
     files    what the client wrote into the warehouse before this request, by path
     status   of the answer
-    answer   its form: JSON with types for values, or the schema and number of rows of Arrow data
+    answer   its form: JSON with types for values (`s` text, `i` integer, `n` number, `b` boolean) and
+             `[3, form]` for three of a form, or the schema and number of rows of Arrow data
     skipped  why the request cannot be said again, if it cannot
 
 Values that differ from run to run are placeholders (`{root}`, `{secret}`, `{basic}`, `{token}`), or UUIDs
@@ -22,7 +23,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -36,8 +37,8 @@ from tests.clients.proxy import Exchange, Message
 UUID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"
 )
-# Made by the server, and sent back to it as they are.
-ECHOED: Final = frozenset({"e_tag", "next-page-token", "page_token", "plan-id", "plan-task"})
+# Made by the server, and sent back to it as they are. Tokens of pages are names, which stay the same.
+ECHOED: Final = frozenset({"e_tag", "plan-id", "plan-task"})
 IGNORED_HEADERS: Final = frozenset(
     {
         "accept",
@@ -55,6 +56,9 @@ IGNORED_HEADERS: Final = frozenset(
 )
 MINTED: Final = "="
 ARROW: Final = "application/vnd.apache.arrow."
+ROOT_LENGTH: Final = 160
+# The path of the root in binary content, which has to keep its length.
+STAND_IN: Final = b"/" + b"r" * (ROOT_LENGTH - 1)
 LARGEST_FILE_BYTES: Final = 32_000
 LARGEST_RECORDING_BYTES: Final = 200_000
 
@@ -63,6 +67,12 @@ Line = dict[str, Any]
 
 class RecordingTooLarge(Exception):
     """The scenario should send less."""
+
+
+def root_below(folder: Path) -> Path:
+    """A root of always the same length: binary files that hold paths can then be changed in place."""
+    place = folder.resolve()
+    return place / ("r" * (ROOT_LENGTH - len(str(place)) - 1))
 
 
 class Placeholders:
@@ -79,6 +89,7 @@ class Placeholders:
             "{quoted root}": quote(place, safe=""),
             "{root key}": place.removeprefix("/"),
         }
+        self.root = place.encode()
         self.tokens: list[str] = []
 
     def hide(self, text: str) -> str:
@@ -116,15 +127,15 @@ def form(value: Any, seen: set[str], key: str = "") -> Any:
         case str():
             found = set(UUID.findall(value)) - seen
             seen |= found
-            return MINTED + value if found or key in ECHOED else "string"
+            return MINTED + value if found or key in ECHOED else "s"
         case bool():
-            return "boolean"
+            return "b"
         case int():
-            return "integer"
+            return "i"
         case float():
-            return "number"
+            return "n"
         case _:
-            return "null"
+            return None
 
 
 def answer_form(answer: Message, hide: Placeholders, seen: set[str]) -> Any:
@@ -163,17 +174,21 @@ class Recorder:
         with self._lock:
             return {path: _content(path) for path in self._new_files()}
 
+    def answering(self) -> None:
+        """The client has not seen the answer, so what is new by now is the server's."""
+        with self._lock:
+            self._new_files()
+
     def answered(self, what_was_asked: Mapping[Path, bytes | None], exchange: Exchange) -> None:
         with self._lock:
-            list(self._new_files())
             line = self._line(what_was_asked, exchange)
             if line not in self.lines[-2:]:
                 self.lines.append(line)
 
-    def _new_files(self) -> Iterator[Path]:
+    def _new_files(self) -> list[Path]:
         found = {path for path in (self.root / "warehouse").rglob("*") if path.is_file()}
         new, self._known = found - self._known, found
-        return iter(sorted(new))
+        return sorted(new)
 
     def _line(self, files: Mapping[Path, bytes | None], exchange: Exchange) -> Line:
         request, hide = exchange.request, self._placeholders.hide
@@ -182,22 +197,28 @@ class Recorder:
             name: hide(value) for name, value in request.headers.items() if name not in IGNORED_HEADERS
         }
         line: Line = {"call": f"{exchange.method} {hide(exchange.target)}", "headers": headers}
-        line |= _written_body(request.body, hide)
+        line |= _written_body(request.body, self._placeholders)
         if files:
-            line["files"] = {hide(str(path)): _written_file(content, hide) for path, content in files.items()}
+            line["files"] = {
+                hide(str(path)): _written_file(content, self._placeholders) for path, content in files.items()
+            }
         self._seen |= set(UUID.findall(json.dumps(line)))
         line["status"] = exchange.answer.status
         line["answer"] = answer_form(exchange.answer, self._placeholders, self._seen)
         return line
 
     def write(self, path: Path) -> None:
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self.lines)
+        text = "".join(f"{_compact(line)}\n" for line in self.lines)
         if self.secret in text or any(token in text for token in self._placeholders.tokens):
             raise AssertionError("the recording holds a secret")
         if len(text.encode()) > LARGEST_RECORDING_BYTES:
             raise RecordingTooLarge(f"{path.name}: {len(text.encode())} bytes")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def _compact(line: Line) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
 def _content(path: Path) -> bytes | None:
@@ -208,17 +229,17 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _written_body(body: bytes, hide: Any) -> Line:
+def _written_body(body: bytes, placeholders: Placeholders) -> Line:
     if not body:
         return {}
     try:
-        return {"body": hide(body.decode())}
+        return {"body": placeholders.hide(body.decode())}
     except UnicodeDecodeError:
-        return {"binary": packed(body)}
+        return {"binary": packed(body.replace(placeholders.root, STAND_IN))}
 
 
-def _written_file(content: bytes | None, hide: Any) -> Line | None:
-    return None if content is None else _written_body(content, hide)
+def _written_file(content: bytes | None, placeholders: Placeholders) -> Line | None:
+    return None if content is None else _written_body(content, placeholders)
 
 
 def packed(content: bytes) -> str:

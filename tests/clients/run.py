@@ -17,17 +17,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tests.clients import matrix
 from tests.clients.client import CACHE, ROOT, Client, ClientMissing
 from tests.clients.proxy import recording_proxy
-from tests.clients.recording import Recorder
+from tests.clients.recording import Recorder, root_below
+from tests.clients.replay import CLIENT_ID, drop_unread_files, mark_what_cannot_be_replayed, not_replayed
 from tests.conftest import start_server
+from tests.specification.drift import new_in, newest_surface
+from tidemill.server.logs import configure_logs
 
 FOLDER: Final = Path(__file__).parent
-CLIENT_ID: Final = "foreign"
 WAREHOUSE: Final = "tidemill"
 
 
@@ -58,10 +61,10 @@ def run_client(client: Client, expected: Sequence[str], *, keep_recording: bool)
         return matrix.Outcome(client, not_run=str(error))
     secret = secrets.token_urlsafe(32)
     with tempfile.TemporaryDirectory(prefix="tidemill-clients-") as temporary:
-        root = Path(temporary).resolve() / "lake"
+        root = root_below(Path(temporary))
         options = () if client.needs_worker else ("--no-worker",)
         clients = json.dumps({CLIENT_ID: {"secret": secret}})
-        server = start_server(root, *options, TIDEMILL_CLIENTS=clients)
+        server = start_server(root, *options, **client.server_settings, TIDEMILL_CLIENTS=clients)
         recorder = Recorder(root, CLIENT_ID, secret)
         try:
             with recording_proxy(server.url, recorder) as url:
@@ -70,7 +73,10 @@ def run_client(client: Client, expected: Sequence[str], *, keep_recording: bool)
             server.stop()
         outcome = matrix.judged(client, output, ended, expected)
         if keep_recording and not outcome.problems:
-            recorder.write(matrix.DATA / f"{client.name}.jsonl")
+            mark_what_cannot_be_replayed(recorder.lines)
+            drop_unread_files(recorder.lines)
+            outcome.requests, outcome.not_replayed = len(recorder.lines), not_replayed(recorder.lines)
+            recorder.write(matrix.recording_of(client.name))
     return outcome
 
 
@@ -106,13 +112,21 @@ def _run_scenario(
             if process.returncode != 0:
                 ended = f"the scenario ended with code {process.returncode}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process)
             output, _ = process.communicate()
             ended = f"the scenario did not end within {client.timeout_seconds} seconds"
+        finally:
+            # Whatever it started ends with it.
+            _kill_group(process)
     text = output.decode(errors="replace")
     with log.open("a") as errors_and_output:
         errors_and_output.write(text)
     return text, None if ended is None else f"{ended}; see {log}: {_last_words(log)}"
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _last_words(log: Path) -> str:
@@ -134,8 +148,22 @@ def shown(outcome: matrix.Outcome, seconds: float) -> Iterator[str]:
                 yield f"  NEW    {operation}: {detail}"
             case _:
                 yield f"  known  {operation}: {verdict['whose']}, {verdict['upstream']}"
+    for request in outcome.not_replayed:
+        yield f"  not replayed: {request}"
     for problem in outcome.problems:
         yield f"  FAILED {problem}"
+
+
+def newest_specification() -> Iterator[str]:
+    """What the newest published client of the Lance Namespace has that is not served."""
+    try:
+        client = newest_surface()
+    except ClientMissing as error:
+        print(f"newest Lance Namespace client: not compared: {error}")
+        return
+    news = new_in(client)
+    print(f"newest Lance Namespace client, {client['version']}: {len(news)} operations or fields are new")
+    yield from news
 
 
 def main() -> int:
@@ -144,17 +172,20 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="fail also where a client cannot be installed")
     parser.add_argument("--no-write", action="store_true", help="leave the matrix, the page and recordings")
     arguments = parser.parse_args()
+    configure_logs("ERROR")
     has_failed = False
+    for news in () if arguments.clients else newest_specification():
+        has_failed = True
+        print(f"  NEW    {news}")
     for client in chosen(arguments.clients):
-        before = matrix.read_matrix()
         began_at = time.monotonic()
-        kept = before.get(client.name, {}).get("operations", {})
+        kept = matrix.read_matrix().get(client.name, {}).get("operations", {})
         expected = [name for name, verdict in kept.items() if "new" not in verdict]
         outcome = run_client(client, expected, keep_recording=not arguments.no_write)
         print("\n".join(shown(outcome, time.monotonic() - began_at)), flush=True)
         has_failed |= bool(outcome.problems) or (arguments.strict and outcome.not_run is not None)
         if not arguments.no_write:
-            matrix.write(matrix.merged(before, [outcome]))
+            matrix.write(matrix.merged(matrix.read_matrix(), [outcome]))
     return 1 if has_failed else 0
 
 

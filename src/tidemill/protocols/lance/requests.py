@@ -66,9 +66,12 @@ def _body(call: Call) -> Fields:
 
 
 def check_id(call: Call, fields: Fields) -> None:
-    """An id in a body has to be that of the path. The Java client sends an empty list for no id."""
+    """An id in a body has to be that of the path.
+
+    The Java client sends an empty list for no id, DuckDB the text in the path as a single level.
+    """
     body_id = fields.texts("id")
-    if body_id and body_id != levels_of(call):
+    if body_id and body_id not in (levels_of(call), (call.parameters.get("id"),)):
         raise InvalidInput(
             fields.name_of("id"),
             f"{list(body_id)} in the body differs from {list(levels_of(call))} in the path",

@@ -60,6 +60,14 @@ def test_the_id_of_the_body_has_to_be_that_of_the_path(stand: Stand) -> None:
     assert answer.json()["error"].startswith("id: ")
 
 
+def test_the_id_of_the_body_may_be_written_as_in_the_path(stand: Stand) -> None:
+    """As DuckDB does."""
+    assert stand.post("/v1/namespace/a$b/create", json={"id": ["a$b"]}).status_code == 200
+    assert stand.post("/v1/namespace/a.c/create?delimiter=.", json={"id": ["a.c"]}).status_code == 200
+    assert ("a", "b") in stand.namespaces.properties
+    assert stand.post("/v1/namespace/a$b/describe", json={"id": ["a$c"]}).status_code == 400
+
+
 def test_the_id_of_the_body_may_hold_what_a_path_encodes(stand: Stand) -> None:
     answer = stand.post("/v1/namespace/x+y%2Fz%24deep/create", json={"id": ["x y/z", "deep"]})
     assert answer.status_code == 200
