@@ -61,6 +61,8 @@ class Client:
     needs_worker: bool = False
     server_settings: Mapping[str, str] = field(default_factory=dict)
     """More settings of the server, as environment variables."""
+    replayed_by: str | None = None
+    """The test that replays its requests from a recording of its own; none is made here."""
 
 
 def python_environment(folder: Path, *packages: str) -> Path:

@@ -100,14 +100,16 @@ def read_matrix() -> dict[str, Any]:
 
 
 def merged(matrix: Mapping[str, Any], outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """A client that could not be run keeps what was found where it could."""
+    """A client that could not be run, or said nothing, keeps what was found where it could."""
     rows = dict(matrix)
     for outcome in outcomes:
         client = outcome.client
         row = {"version": client.version, "protocol": client.protocol}
-        if outcome.not_run is None:
+        if client.replayed_by is not None:
+            row["replayed_by"] = client.replayed_by
+        if outcome.operations:
             rows[client.name] = {**row, **_recorded(outcome, rows), "operations": outcome.operations}
-        elif "operations" not in rows.get(client.name, {}):
+        elif outcome.not_run is not None and "operations" not in rows.get(client.name, {}):
             rows[client.name] = {**row, "not_run": outcome.not_run}
     return dict(sorted(rows.items()))
 
@@ -164,6 +166,8 @@ def _left_out(rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _replayed(row: Mapping[str, Any]) -> str:
+    if "replayed_by" in row:
+        return f"by [{Path(row['replayed_by']).stem}](../{row['replayed_by']})"
     total, left_out = row.get("requests", 0), len(row.get("not_replayed", ()))
     return f"{total - left_out} of {total}" if left_out else f"all {total}"
 

@@ -21,6 +21,7 @@ def python_client(
     needs_worker: bool = False,
     timeout_seconds: int = 300,
     server_settings: Mapping[str, str] | None = None,
+    replayed_by: str | None = None,
 ) -> Client:
     """A client whose version is that of the first package."""
     program = SCENARIOS / f"{scenario or name.replace('-', '_')}_scenario.py"
@@ -30,7 +31,9 @@ def python_client(
 
     version = packages[0].partition("==")[2]
     settings = server_settings or {}
-    return Client(name, version, protocol, prepare, known_faults, timeout_seconds, needs_worker, settings)
+    return Client(
+        name, version, protocol, prepare, known_faults, timeout_seconds, needs_worker, settings, replayed_by
+    )
 
 
 CLIENTS: Final = (
@@ -81,6 +84,7 @@ CLIENTS: Final = (
         needs_worker=True,
         timeout_seconds=1800,
         server_settings=geneva.SETTINGS,
+        replayed_by="tests/protocol/test_recorded_geneva.py",
     ),
     python_client(
         "lance-namespace",

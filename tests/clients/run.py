@@ -28,7 +28,7 @@ from tests.clients.recording import Recorder, root_below
 from tests.clients.replay import CLIENT_ID, drop_unread_files, mark_what_cannot_be_replayed, not_replayed
 from tests.conftest import start_server
 from tests.specification.drift import new_in, newest_surface
-from tidemill.server.logs import configure_logs
+from tidemill.server.processes import configure_logs
 
 FOLDER: Final = Path(__file__).parent
 WAREHOUSE: Final = "tidemill"
@@ -72,7 +72,7 @@ def run_client(client: Client, expected: Sequence[str], *, keep_recording: bool)
         finally:
             server.stop()
         outcome = matrix.judged(client, output, ended, expected)
-        if keep_recording and not outcome.problems:
+        if keep_recording and not outcome.problems and client.replayed_by is None:
             mark_what_cannot_be_replayed(recorder.lines)
             drop_unread_files(recorder.lines)
             outcome.requests, outcome.not_replayed = len(recorder.lines), not_replayed(recorder.lines)

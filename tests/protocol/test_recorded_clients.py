@@ -8,11 +8,13 @@ from typing import Final
 import pytest
 
 from tests.clients import matrix
+from tests.clients.client import ROOT
 from tests.clients.recording import Line, packed
 from tests.clients.replay import mark_what_cannot_be_replayed, not_replayed, read_recording, replayed
 from tests.protocol.wire import some_rows, stream
 
-RUN: Final = {name: row for name, row in matrix.read_matrix().items() if "operations" in row}
+ALL: Final = {name: row for name, row in matrix.read_matrix().items() if "operations" in row}
+RUN: Final = {name: row for name, row in ALL.items() if "replayed_by" not in row}
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -27,6 +29,11 @@ def test_the_page_counts_the_requests_that_cannot_be_replayed(name: str) -> None
     lines = read_recording(matrix.recording_of(name))
     assert RUN[name]["requests"] == len(lines)
     assert RUN[name].get("not_replayed", []) == not_replayed(lines)
+
+
+@pytest.mark.parametrize("name", sorted(ALL.keys() - RUN.keys()))
+def test_a_client_without_a_recording_here_has_one_elsewhere(name: str) -> None:
+    assert (ROOT / ALL[name]["replayed_by"]).is_file()
 
 
 LIST: Final = {

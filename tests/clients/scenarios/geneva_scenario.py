@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import sys
+import tempfile
 import warnings
 from contextlib import redirect_stdout
 
@@ -13,6 +14,8 @@ from trying import CREDENTIAL, URL
 
 warnings.filterwarnings("ignore")
 sys.path.insert(0, os.getcwd())
+# Where its recorder would read which scenario is running.
+os.environ["TIDEMILL_SCENARIO_FILE"] = tempfile.mkstemp(prefix="tidemill-scenario-")[1]
 
 import geneva  # noqa: E402
 
