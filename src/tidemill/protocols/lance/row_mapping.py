@@ -157,7 +157,8 @@ def _columns(fields: Fields) -> tuple[str, ...] | Mapping[str, str] | None:
     raw = fields.raw("columns")
     if isinstance(raw, dict) and ("column_names" in raw or "column_aliases" in raw):
         nested = Fields(raw, "columns")
-        if nested.has("column_names") and nested.has("column_aliases"):
+        # The generated Java client sends both, and the one that is not set is empty.
+        if nested.raw("column_names") and nested.raw("column_aliases"):
             raise InvalidInput("columns", "must have column_names or column_aliases, not both")
         return _names(nested, "column_names") or _aliases(nested.raw("column_aliases"))
     if isinstance(raw, dict):

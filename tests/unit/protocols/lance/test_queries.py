@@ -58,6 +58,15 @@ def near(*vectors: tuple[float, ...], **options: Any) -> VectorSearch:
         ({"k": 2**63 - 1}, TableQuery()),
         ({"k": 1, "columns": {"column_names": ["id"]}}, TableQuery(limit=1, columns=("id",))),
         ({"k": 1, "columns": {"column_aliases": {"a": "id"}}}, TableQuery(limit=1, columns={"a": "id"})),
+        (
+            {"k": 1, "columns": {"column_names": [], "column_aliases": {"a": "id"}}},
+            TableQuery(limit=1, columns={"a": "id"}),
+        ),
+        (
+            {"k": 1, "columns": {"column_names": ["id"], "column_aliases": {}}},
+            TableQuery(limit=1, columns=("id",)),
+        ),
+        ({"k": 1, "columns": {"column_names": [], "column_aliases": {}}}, TableQuery(limit=1)),
         ({"k": 1, "columns": ["id"]}, TableQuery(limit=1, columns=("id",))),
         ({"k": 1, "columns": {"a": "id + 1"}}, TableQuery(limit=1, columns={"a": "id + 1"})),
         (
