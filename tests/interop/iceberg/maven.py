@@ -60,11 +60,11 @@ class JarsMissing(Exception):
 
 def kit_jars() -> Path:
     """The folder with the compatibility kit, the reference server and all that they need."""
-    return _fetched(f"iceberg-{KIT_VERSION}-kit", KIT)
+    return fetched_jars(CACHE / f"iceberg-{KIT_VERSION}-kit", KIT)
 
 
 def spark_runtime_jars() -> Path:
-    return _fetched(f"iceberg-{VERSION}-spark", SPARK_RUNTIME)
+    return fetched_jars(CACHE / f"iceberg-{VERSION}-spark", SPARK_RUNTIME)
 
 
 def java() -> str:
@@ -82,10 +82,11 @@ def java_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("CATALOG_")}
 
 
-def _fetched(name: str, coordinates: Sequence[str]) -> Path:
-    target, pom = CACHE / name, POM.format(dependencies="".join(map(_dependency, coordinates)))
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as guard:
+def fetched_jars(target: Path, coordinates: Sequence[str]) -> Path:
+    """The folder, with these jars and all that they need; raises JarsMissing."""
+    pom = POM.format(dependencies="".join(map(_dependency, coordinates)))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{target.name}.lock").open("w") as guard:
         # Two runs may start at once; the second waits and then finds the work done.
         fcntl.flock(guard, fcntl.LOCK_EX)
         stamp = target / "pom.xml"

@@ -63,6 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--reference", action="store_true", help="against Iceberg's own server instead")
     parser.add_argument("--only", metavar="METHOD", action="append", default=[], help="may be repeated")
     parser.add_argument("--verbose", action="store_true", help="the whole reason of what does not pass")
+    parser.add_argument(
+        "--lines", action="store_true", help="a line of JSON for each suite, as `make clients` reads"
+    )
     given = parser.parse_args(arguments)
     try:
         cases = [case for suite in SUITES for case in _on_a_server(suite, given.only, given.reference)]
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     if not cases:
         print(f"The kit has no method called {' or '.join(given.only)}")
         return 2
-    _print_outcomes(cases, verbose=given.verbose)
+    _print_lines(cases) if given.lines else _print_outcomes(cases, verbose=given.verbose)
     return 1 if any(case.outcome == "failed" for case in cases) else 0
 
 
@@ -155,6 +158,18 @@ def _print_outcomes(cases: Sequence[Case], *, verbose: bool) -> None:
             if case.outcome != "passed":
                 reason = case.reason if verbose else " ".join(case.reason.split())[:LINE_LENGTH]
                 print(f"  {case.outcome} {case.method}: {reason}")
+
+
+def _print_lines(cases: Sequence[Case]) -> None:
+    for suite in SUITES:
+        failed = [
+            f"{case.method}: {case.reason}"
+            for case in cases
+            if case.suite == suite and case.outcome == "failed"
+        ]
+        has_passed = not failed and any(case.suite == suite and case.outcome == "passed" for case in cases)
+        line = {"operation": suite, "outcome": "pass" if has_passed else "fail", "detail": "; ".join(failed)}
+        print(json.dumps(line))
 
 
 if __name__ == "__main__":
