@@ -21,11 +21,12 @@ HADOOP: Final = (
     "org.apache.hadoop:hadoop-client-runtime:3.4.3",
 )
 LOG: Final = "org.slf4j:slf4j-simple:2.0.17"
+# Arrow asks for java.nio, Flink for all of these.
+OPENED: Final = ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")
 OPTIONS: Final = (
     "-Xmx1g",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    # Arrow asks for it.
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED),
 )
 ICEBERG: Final = "1.12.0"
 ICEBERG_FLINK: Final = "1.11.0"

@@ -66,6 +66,7 @@ public class FlinkIceberg {
         Configuration configuration = new Configuration();
         configuration.setString("parallelism.default", "1");
         if (streaming) configuration.setString("execution.checkpointing.interval", "1s");
+        configuration.setString("restart-strategy.type", "none");
         configuration.setString("rest.bind-address", "127.0.0.1");
         EnvironmentSettings.Builder settings = EnvironmentSettings.newInstance().withConfiguration(configuration);
         flink = TableEnvironment.create((streaming ? settings.inStreamingMode() : settings.inBatchMode()).build());
