@@ -301,6 +301,14 @@ def test_a_table_is_renamed_into_the_root(http: httpx.Client, table: TableOnWire
     http.post(f"/v1/table/{name}/drop").raise_for_status()
 
 
+@pytest.mark.operation("RenameTable", client="http")
+def test_a_client_that_sends_unset_lists_as_empty_renames_within_the_namespace(
+    http: httpx.Client, table: TableOnWire, namespace: str
+) -> None:
+    table.asked("rename", {"id": [], "new_table_name": "u", "new_namespace_id": []})
+    assert http.post(f"/v1/table/{namespace}$u/count_rows").json() == 3
+
+
 @rename
 def test_a_table_is_not_renamed_to_a_taken_name_or_a_missing_namespace(
     tables: TableApi, table: TableOnWire, namespace: str

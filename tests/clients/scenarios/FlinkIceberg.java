@@ -163,12 +163,13 @@ public class FlinkIceberg {
             sql("INSERT INTO sales.people VALUES (1, 'carl'), (3, 'dora')");
         });
         operation("streaming read", () -> {
-            String options = " /*+ OPTIONS('streaming' = 'true', 'monitor-interval' = '1s') */";
+            String options = " /*+ OPTIONS('streaming' = 'true', 'monitor-interval' = '1s',"
+                + " 'starting-strategy' = 'TABLE_SCAN_THEN_INCREMENTAL') */";
             List<String> found = new ArrayList<>();
-            try (CloseableIterator<Row> rows = flink.executeSql("SELECT id FROM sales.days" + options).collect()) {
-                while (found.size() < 2) found.add(rows.next().toString());
+            try (CloseableIterator<Row> rows = flink.executeSql("SELECT id FROM sales.orders" + options).collect()) {
+                while (found.size() < 4) found.add(rows.next().toString());
             }
-            check(found.stream().sorted().toList(), List.of("+I[1]", "+I[20]"));
+            check(found.stream().sorted().toList(), List.of("+I[1]", "+I[2]", "+I[3]", "+I[4]"));
         });
     }
 }
