@@ -63,7 +63,7 @@ ROOT_LENGTH: Final = 160
 # The path of the root in binary content, which has to keep its length.
 STAND_IN: Final = b"/" + b"r" * (ROOT_LENGTH - 1)
 LARGEST_FILE_BYTES: Final = 32_000
-LARGEST_RECORDING_BYTES: Final = 200_000
+LARGEST_RECORDING_BYTES: Final = 300_000
 
 Line = dict[str, Any]
 
