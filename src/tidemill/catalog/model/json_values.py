@@ -61,8 +61,11 @@ def checked_texts(value: Any, field: str) -> tuple[str, ...]:
 
 
 def read_choice(choices: type[Choice], raw: str, field: str) -> Choice:
-    """Reads the value of an enum in any case, in PascalCase or snake_case."""
-    wanted = _folded(raw)
+    """Reads the value of an enum in any case, in PascalCase or snake_case.
+
+    Quotes around it are ignored: lancedb's remote client, 0.39 for example, sends modes in quotes.
+    """
+    wanted = _folded(raw.strip('"'))
     for choice in choices:
         if _folded(str(choice.value)) == wanted:
             return choice

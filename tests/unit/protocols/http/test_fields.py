@@ -50,8 +50,8 @@ def test_null_is_absent() -> None:
     assert fields.texts("a") is None
 
 
-@pytest.mark.parametrize("name", ["ExistOk", "exist_ok", "EXISTOK", "EXIST_OK", "existok"])
-def test_choices_come_in_any_case(name: str) -> None:
+@pytest.mark.parametrize("name", ["ExistOk", "exist_ok", "EXISTOK", "EXIST_OK", "existok", '"ExistOk"'])
+def test_choices_come_in_any_case_and_in_quotes(name: str) -> None:
     assert read_choice(CreateMode, name, "mode") is CreateMode.EXIST_OK
 
 
