@@ -87,6 +87,10 @@ def _iceberg_rust(folder: Path) -> Sequence[str]:
     )
 
 
+def _iceberg_js(folder: Path) -> Sequence[str]:
+    return node_program(folder, "iceberg_js_scenario.mjs", "iceberg-js@1.0.0")
+
+
 def _lancedb_node(folder: Path) -> Sequence[str]:
     return node_program(folder, "lancedb_node_scenario.mjs", "@lancedb/lancedb@0.39.0", "apache-arrow@18.1.0")
 
@@ -106,6 +110,7 @@ def _lance_namespace_rust(folder: Path) -> Sequence[str]:
 
 CLIENTS: Final = (
     Client("iceberg-go", "0.7.0", "iceberg", _iceberg_go),
+    Client("iceberg-js", "1.0.0", "iceberg", _iceberg_js),
     Client("iceberg-rust", "0.10.1", "iceberg", _iceberg_rust),
     # Workers build the indexes that these two ask for.
     Client(

@@ -325,7 +325,7 @@ func functions(cat *rest.Catalog) {
 }
 
 func refusals(cat *rest.Catalog) {
-	refused("refused credential", rest.ErrOAuthError, func() error { _, err := connect("owner:wrong"); return err })
+	refused("refused credential", rest.ErrOAuthError, func() error { _, err := connect("foreign:wrong"); return err })
 	refused("load missing table", catalog.ErrNoSuchTable, func() error { _, err := cat.LoadTable(ctx, table.Identifier{"go", "nothing"}); return err })
 	refused("load missing view", catalog.ErrNoSuchView, func() error { _, err := cat.LoadView(ctx, table.Identifier{"go", "nothing"}); return err })
 	refused("create existing table", catalog.ErrTableAlreadyExists, func() error { _, err := cat.CreateTable(ctx, orders, schema); return err })
