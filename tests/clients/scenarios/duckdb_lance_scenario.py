@@ -58,7 +58,7 @@ with operation("merge"):
 with operation("add column"):
     db.execute("ALTER TABLE lake.main.people ADD COLUMN note VARCHAR")
     check(rows("SELECT id, note FROM lake.main.people WHERE id = 2"), [(2, None)])
-with operation("rename and drop column"):
+with operation("rename column"):
     db.execute("ALTER TABLE lake.main.people RENAME COLUMN name TO full_name")
     check(rows("SELECT full_name FROM lake.main.people WHERE id = 2"), [("rob",)])
 with operation("vector search"):
