@@ -138,7 +138,7 @@ def _new_namespace(call: Call, body: Fields) -> NamespacePath | None:
         value = body.raw(key)
         if isinstance(value, str):
             return namespace_path(split_id(value, delimiter_of(call)), key)
-        # The generated Java client sends every list, and those that are not set are empty; `id` never is else.
+        # The generated Java client sends every list, and those that are not set are empty, as its `id` is then.
         if value is not None and not (value == [] and body.raw("id") == []):
             return namespace_path(body.texts(key) or (), key)
     return None
