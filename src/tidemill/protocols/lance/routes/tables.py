@@ -138,11 +138,7 @@ def _new_namespace(call: Call, body: Fields) -> NamespacePath | None:
         value = body.raw(key)
         if isinstance(value, str):
             return namespace_path(split_id(value, delimiter_of(call)), key)
-<<<<<<< HEAD
-        # The generated Java client sends every list, and those that are not set are empty, as its `id` is then.
-=======
         # The generated Java client sends every list; one that is not set is empty, as `id` shows.
->>>>>>> d928ee5 (tests: list Flink and Trino in the matrix, and the test of renames in the table)
         if value is not None and not (value == [] and body.raw("id") == []):
             return namespace_path(body.texts(key) or (), key)
     return None
