@@ -135,7 +135,13 @@ CLIENTS: Final = (
     Client("iceberg-compatibility-kit", KIT_VERSION, "iceberg", compatibility_kit, timeout_seconds=1800),
     Client("iceberg-java", ICEBERG, "iceberg", ICEBERG_JAVA, timeout_seconds=600),
     Client(
-        "spark-iceberg", f"{SPARK} with Iceberg {ICEBERG}", "iceberg", spark_with_iceberg, timeout_seconds=900
+        "spark-iceberg",
+        f"{SPARK} with Iceberg {ICEBERG}",
+        "iceberg",
+        spark_with_iceberg,
+        timeout_seconds=900,
+        # Too large to keep, and the tests run Spark itself.
+        replayed_by="tests/protocol/iceberg/test_spark.py",
     ),
     Client("trino", TRINO, "iceberg", trino, timeout_seconds=1200),
     Client("flink", f"{FLINK} with Iceberg {ICEBERG_FLINK}", "iceberg", FLINK_ICEBERG, timeout_seconds=900),
