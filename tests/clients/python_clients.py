@@ -75,6 +75,24 @@ CLIENTS: Final = (
                 "a new table is seen only after the namespace is attached again",
                 "https://github.com/lance-format/lance-duckdb/pull/243",
             ),
+            KnownFault(
+                "create table as, before anything else is asked of the namespace",
+                "lance-duckdb",
+                "it declares the table and writes an empty first version; no row is ever sent",
+                "searched its issues for CREATE TABLE AS and empty tables: nothing found",
+            ),
+            KnownFault(
+                "drop a table below the root",
+                "lance-duckdb",
+                "it drops the table of that name in the root: the request has no namespace",
+                "searched its issues for DROP TABLE and namespaces: nothing found",
+            ),
+            KnownFault(
+                "add column with a default",
+                "lance-duckdb",
+                "not implemented: it takes the statement for an explicit transaction",
+                "searched its issues for explicit transactions: nothing found",
+            ),
         ),
     ),
     python_client(

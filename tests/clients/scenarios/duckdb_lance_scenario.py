@@ -1,5 +1,6 @@
 """DuckDB with its lance extension: a REST namespace attached as a database."""
 
+import contextlib
 import os
 import urllib.request
 
@@ -89,7 +90,22 @@ with operation("tables of a namespace below the root"):
             db.execute("DETACH sales")
     db.execute("INSERT INTO sales.main.orders VALUES (1)")
     check(rows("FROM sales.main.orders"), [(1,)])
+with operation("drop a table below the root"):
+    db.execute("DETACH sales")
+    db.execute(f"ATTACH 'sales' AS sales (TYPE lance, ENDPOINT '{URL}', API_KEY '{CREDENTIAL}')")
+    db.execute("DROP TABLE sales.main.orders")
+with operation("create table as, before anything else is asked of the namespace"):
+    db.execute("DETACH lake")
+    db.execute(f"ATTACH '$' AS lake (TYPE lance, ENDPOINT '{URL}', API_KEY '{CREDENTIAL}')")
+    db.execute("CREATE TABLE lake.main.first AS SELECT 7::BIGINT AS id")
+    attach_again()
+    check(rows("FROM lake.main.first"), [(7,)])
+with operation("add column with a default"):
+    attach_again()
+    db.execute("ALTER TABLE lake.main.people ADD COLUMN twice BIGINT DEFAULT (id * 2)")
 with operation("bad input"):
+    with contextlib.suppress(duckdb.Error):
+        db.execute("ROLLBACK")
     attach_again()
     refused(lambda: db.execute("FROM lake.main.nobody"), "nobody")
     refused(lambda: db.execute("CREATE TABLE lake.main.people (id BIGINT)"), "exist")
