@@ -341,7 +341,7 @@ def check(answer: httpx.Response, status: int, kind: str) -> None:
 def test_a_replacement_is_answered_with_the_view(catalog: Catalog) -> None:
     answer = catalog.replace(with_version("SELECT 1"))
     assert answer.status_code == 200
-    assert answer.json().keys() == {"metadata-location", "metadata", "config"}
+    assert answer.json().keys() == {"metadata-location", "metadata", "labels", "config"}
     assert catalog.versions() == ["SELECT 0", "SELECT 1"]
 
 
