@@ -120,6 +120,8 @@ def run(suite: str, target: Target, folder: Path, only: Sequence[str]) -> list[C
             command,
             stdout=log,
             stderr=subprocess.STDOUT,
+            # The kit takes the name of the warehouse for a folder and writes there.
+            cwd=folder,
             env=java_environment(),
             check=False,
             timeout=TIMEOUT_SECONDS,
