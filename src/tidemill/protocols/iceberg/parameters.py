@@ -126,7 +126,7 @@ def with_checked_referrers(route: Route) -> Route:
         return route
 
     def checked(call: Call) -> Response:
-        referrers = referrers_of(call)
+        referrers = referrers_of(call) if call.raw_query else ()
         response = route.handler(call)
         if referrers:
             loaded = ".".join(call.parameters.values())
