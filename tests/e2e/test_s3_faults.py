@@ -28,6 +28,7 @@ import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from lance.namespace import RestNamespace
+from lance_namespace.errors import LanceNamespaceError
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, RESTError
 
@@ -54,7 +55,14 @@ FEW_KEPT: Final = {
 }
 # Neither the clients nor what they send are at fault.
 POSSIBLE: Final = (None, 200, 409, 500, 503, 520)
-FAILURES: Final = (OSError, RuntimeError, ValueError, RESTError, httpx.TransportError)
+FAILURES: Final = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    RESTError,
+    LanceNamespaceError,
+    httpx.TransportError,
+)
 
 
 Item = TypeVar("Item")
@@ -691,6 +699,14 @@ def test_half_a_manifest_is_neither_refused_nor_committed(stand: Stand, table: S
     assert status >= 500
     assert table.post("version/create", body).status_code == 200
     assert (table.numbers(), table.described(2)) == ([1, 2], ours)
+
+
+def test_a_manifest_that_breaks_off_once_is_read_again(stand: Stand, table: StoredTable) -> None:
+    body = table.staged(2, table.successor(2))
+    with stand.faulty.failing(table.rule(Fault.TRUNCATED, key=STAGED_MANIFEST, times=1)):
+        answer = table.post("version/create", body)
+    assert stand.faulty.injected[Fault.TRUNCATED] == 1
+    assert answer.status_code == 200, answer.text
 
 
 def test_requests_without_their_data_files_are_answered_503(stand: Stand, table: StoredTable) -> None:

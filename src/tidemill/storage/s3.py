@@ -12,7 +12,13 @@ from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import StorageAccess
 from tidemill.errors import InvalidInput, Unavailable
-from tidemill.storage.s3_client import ObjectStoreEnvironment, Refused, translated
+from tidemill.storage.s3_client import (
+    ATTEMPTS,
+    Interrupted,
+    ObjectStoreEnvironment,
+    Refused,
+    translated,
+)
 from tidemill.storage.vending import CredentialVendor
 from tidemill.storage.warehouse import JOBS_DIRECTORY, check_removable
 
@@ -105,6 +111,15 @@ class S3TableFiles:
         )
 
     def read(self, key: str) -> bytes:
+        """Retries if the connection breaks inside the body; boto3 only retries up to the headers."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._read_once(key)
+            except Interrupted:
+                time.sleep(random.uniform(0, MAX_BACKOFF_SECONDS))
+        return self._read_once(key)
+
+    def _read_once(self, key: str) -> bytes:
         with translated(key):
             return bytes(self._client.get_object(**self._object(key))["Body"].read())
 

@@ -25,6 +25,10 @@ class Refused(Unavailable):
         self.store_code = code
 
 
+class Interrupted(Unavailable):
+    """The connection broke inside the body of a response."""
+
+
 def open_client(service: str, environment: ObjectStoreEnvironment) -> Any:
     """A client for `s3` or `sts`; other settings come from the standard AWS environment."""
     try:
@@ -61,6 +65,8 @@ def translated(what: str) -> Iterator[None]:
         if code in MISSING:
             raise FileNotFoundError(what) from error
         raise Refused(what, code) from error
+    except (exceptions.ResponseStreamingError, exceptions.IncompleteReadError) as error:
+        raise Interrupted(f"The object store does not answer for {what}: {error}") from error
     except exceptions.BotoCoreError as error:
         raise Unavailable(f"The object store does not answer for {what}: {error}") from error
 
