@@ -53,6 +53,7 @@ from tidemill.lance.datasets import CommittingNamespace
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.publisher import LancePublisher
+from tidemill.lance.view_results import LanceViewResults
 from tidemill.server.bootstrap import build_operations, open_adapters
 from tidemill.server.settings import load_settings
 from tidemill.spark.executor import allowed_skips, check_skips, combine_rows
@@ -165,6 +166,7 @@ class Engine:
         self.checkpoints = LanceCheckpoints(
             f"{self.settings.job_files}/checkpoints", self.lake.data, self.lake.sources
         )
+        self.results = LanceViewResults(f"{self.settings.job_files}/fingerprints", self.checkpoints)
         self.worker = self.new_worker("first")
 
     def new_worker(self, owner: str, policy: LeasePolicy | None = None) -> JobWorker:
@@ -185,7 +187,7 @@ class Engine:
                 ),
                 PreviewRequest: PreviewRunner(lake.assessor, lake.sources, self.executor, self.checkpoints),
                 RefreshRequest: RefreshRunner(
-                    lake.store, lake.view_assessor, lake.sources, evaluator, self.publisher
+                    lake.store, lake.view_assessor, lake.sources, evaluator, self.publisher, self.results
                 ),
                 VerifyRequest: VerifyRunner(lake.view_assessor, lake.sources, evaluator),
                 IndexRequest: IndexRunner(
@@ -321,10 +323,10 @@ def chunker_function(compute: Callable[..., Any], output: pa.Schema, *parameters
     )
 
 
-def table_function(compute: Callable[..., Any], output: pa.Schema) -> Function:
+def table_function(compute: Callable[..., Any], output: pa.Schema, digest: str = "d") -> Function:
     return Function(
         name=compute.__name__,
-        digest=f"sha256:{'d':0>64}",
+        digest=f"sha256:{digest:0>64}",
         kind=FunctionKind.TABLE,
         parameters=(),
         output=output,

@@ -1,7 +1,7 @@
 """Tidemill: an open lakehouse catalog that computes columns and materialized views.
 
 Work starts with `tidemill.connect()`; functions are declared with `@tidemill.udf`, `@tidemill.chunker` and
-`@tidemill.udtf`.
+`@tidemill.udtf`. `tidemill.chunkers` has functions that split texts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tidemill import chunkers
     from tidemill.functions.blobs import Blob
     from tidemill.sdk.connection import connect
     from tidemill.sdk.definitions import (
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
         TableFunctionDefinition,
         bind,
     )
-    from tidemill.sdk.errors import ClientError, JobCancelled, JobFailed, TidemillRequestError
+    from tidemill.sdk.errors import (
+        ClientError,
+        FunctionDiffers,
+        JobCancelled,
+        JobFailed,
+        TidemillRequestError,
+    )
     from tidemill.sdk.explain import Explanation, RefreshExplanation
     from tidemill.sdk.functions import UDF, chunker, udf
     from tidemill.sdk.jobs import Difference, Job, JobEvent, Preview, Verification
@@ -41,6 +48,7 @@ __all__ = [
     "ColumnStatus",
     "Difference",
     "Explanation",
+    "FunctionDiffers",
     "Job",
     "JobCancelled",
     "JobEvent",
@@ -66,6 +74,7 @@ __all__ = [
     "__version__",
     "bind",
     "chunker",
+    "chunkers",
     "connect",
     "fail",
     "over",
@@ -85,6 +94,7 @@ _MODULES: Final = {
     "ColumnStatus": "sdk.status",
     "Difference": "sdk.jobs",
     "Explanation": "sdk.explain",
+    "FunctionDiffers": "sdk.errors",
     "Job": "sdk.jobs",
     "JobCancelled": "sdk.errors",
     "JobEvent": "sdk.jobs",
@@ -122,6 +132,8 @@ _MODULES: Final = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
+    if name == "chunkers":
+        return importlib.import_module("tidemill.chunkers")
     if name not in _MODULES:
         raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tidemill.{_MODULES[name]}"), name)

@@ -44,7 +44,8 @@ def apply(store: JobStore, packed: bytes) -> None:
 
 def column_of(table: Table) -> ComputedColumn:
     outputs = (ColumnOutput("caption", "text"), ColumnOutput("caption_length", "length"))
-    return replace(a_column(table.table_id, "caption"), siblings=outputs, has_auto_backfill=True)
+    column = a_column(table.table_id, "caption")
+    return replace(column, siblings=outputs, has_auto_backfill=True, kept_digests=("sha256:old",))
 
 
 def test_nothing_is_taken_down_where_nothing_is_written(store: JobStore, table: Table) -> None:
@@ -146,12 +147,22 @@ def test_columns_wait(store: JobStore, table: Table) -> None:
     apply(store, packed)
     with store.transaction() as tx:
         assert tx.derived.list_columns(table.table_id) == [column]
-    apply(store, deferred(store, lambda tx: tx.derived.rename_column(table.table_id, "text", "body")))
+    apply(store, deferred(store, lambda tx: tx.derived.rename_columns(table.table_id, {"text": "body"})))
     with store.transaction() as tx:
         assert tx.derived.list_columns(table.table_id)[0].inputs == ("body", "length")
     apply(store, deferred(store, lambda tx: tx.derived.remove_column(table.table_id, "caption")))
     with store.transaction() as tx:
         assert tx.derived.list_columns(table.table_id) == []
+
+
+def test_a_column_that_waits_since_before_values_could_be_kept_is_added(
+    store: JobStore, table: Table
+) -> None:
+    column = column_of(table)
+    packed = deferred(store, lambda tx: tx.derived.add_column(column))
+    apply(store, packed.replace(b',"kept_digests":["sha256:old"]', b""))
+    with store.transaction() as tx:
+        assert tx.derived.list_columns(table.table_id) == [replace(column, kept_digests=())]
 
 
 def test_what_waits_for_a_version_is_settled_once(store: JobStore, table: Table) -> None:

@@ -208,6 +208,49 @@ def test_what_the_function_before_covered_stays_recorded(store: JobStore) -> Non
         assert tx.coverage.find(column.column_id, column.function_digest) is not None
 
 
+def test_versions_whose_values_are_kept_come_back_with_their_column(store: JobStore) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    changed = replace(column, function_digest="sha256:new", kept_digests=("sha256:b", "sha256:a"))
+    with store.transaction() as tx:
+        tx.derived.add_column(column)
+        tx.derived.replace_function(changed)
+    with store.transaction() as tx:
+        assert tx.derived.find_column(table.table_id, "caption") == changed
+
+
+@pytest.mark.parametrize("branch", [MAIN_BRANCH, "dev"])
+def test_rows_that_a_kept_version_skipped_are_not_kept(store: JobStore, branch: str) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    old, subject = column.function_digest, subject_of(column.column_id, branch)
+    skipped = replace(an_error(subject, 2), digest=old, is_skipped=True)
+    with store.transaction() as tx:
+        tx.versions.add(a_version(table.table_id, 1, branch=branch))
+        tx.derived.add_column(column)
+        tx.coverage.put(subject, Coverage(old, 3, BitMap64([1, 2])))
+        tx.errors.settle(subject, BitMap64(), [skipped])
+        tx.derived.replace_function(replace(column, function_digest="sha256:new", kept_digests=(old,)))
+        left = tx.coverage.find(subject, old)
+    assert left is not None
+    assert (left.rows, left.outdated) == (BitMap64([1]), BitMap64())
+
+
+@pytest.mark.parametrize("branch", [MAIN_BRANCH, "dev"])
+def test_values_of_other_inputs_are_outdated(store: JobStore, branch: str) -> None:
+    table = stored_table(store, "shop", "orders")
+    column = a_column(table.table_id, "caption")
+    subject = subject_of(column.column_id, branch)
+    with store.transaction() as tx:
+        tx.versions.add(a_version(table.table_id, 1, branch=branch))
+        tx.derived.add_column(column)
+        for digest, row in ((column.function_digest, 1), ("sha256:older", 2)):
+            tx.coverage.put(subject, Coverage(digest, 3, BitMap64([row])))
+        tx.derived.replace_function(replace(column, inputs=("title", "length")))
+        found = tx.coverage.list_of(subject)
+    assert [(len(item.rows), len(item.outdated)) for item in found] == [(0, 1), (0, 1)]
+
+
 def test_the_columns_that_fill_themselves_are_those_of_all_tables(store: JobStore) -> None:
     tables = [stored_table(store, "shop", name) for name in ("a", "b")]
     automatic = [replace(a_column(table.table_id, "caption"), has_auto_backfill=True) for table in tables]
@@ -245,7 +288,7 @@ def test_a_renamed_column_is_followed_by_what_reads_it(store: JobStore) -> None:
     with store.transaction() as tx:
         tx.derived.add_column(size)
         tx.derived.add_column(area)
-        tx.derived.rename_column(table.table_id, "w", "wide")
+        tx.derived.rename_columns(table.table_id, {"w": "wide"})
         renamed = tx.derived.find_column(table.table_id, "h")
         reader = tx.derived.find_column(table.table_id, "area")
     assert renamed is not None

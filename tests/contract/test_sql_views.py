@@ -17,6 +17,7 @@ from tidemill.jobs.model.views import SourceQuery, ViewKind
 from tidemill.jobs.service.views import ViewDefinition
 from tidemill.spark.cluster import ClassicCluster
 from tidemill.spark.executor import SparkStageExecutor
+from tidemill.spark.startup import SparkStart
 
 
 @pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])
@@ -25,7 +26,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     if request.param == "spark":
         session: SparkSession = request.getfixturevalue("spark")
         host = FunctionHost(Isolation.TASK)
-        executor = SparkStageExecutor(ClassicCluster(session), str(tmp_path / "stages"), host)
+        executor = SparkStageExecutor(SparkStart.of(ClassicCluster(session)), str(tmp_path / "stages"), host)
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()

@@ -24,6 +24,7 @@ from tidemill.jobs.service.columns import SqlExpression
 from tidemill.jobs.service.views import ViewDefinition
 from tidemill.spark.cluster import ClassicCluster, through_arrow, through_rdd
 from tidemill.spark.executor import SparkStageExecutor
+from tidemill.spark.startup import SparkStart
 
 IN_TASK, IN_PROCESS = FunctionHost(Isolation.TASK), FunctionHost(Isolation.PROCESS)
 ON_SPARK = {
@@ -48,7 +49,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     else:
         fan_out, host = ON_SPARK[request.param]
         cluster = ClassicCluster(request.getfixturevalue("spark"), fan_out=fan_out)
-        executor = SparkStageExecutor(cluster, scratch, host)
+        executor = SparkStageExecutor(SparkStart.of(cluster), scratch, host)
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()

@@ -130,7 +130,7 @@ def second_worker(root: Path) -> Iterator[Process]:
 @pytest.fixture
 def standby(second_worker: Process, root: Path) -> Process:
     log = root / "second.log"
-    eventually(lambda: b"worker ready" in log.read_bytes(), "the second worker is ready", TAKE_OVER_SECONDS)
+    eventually(lambda: b"Spark started" in log.read_bytes(), "the second worker is ready", TAKE_OVER_SECONDS)
     return second_worker
 
 

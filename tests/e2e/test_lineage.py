@@ -85,7 +85,7 @@ def test_columns_are_linked_through_functions_expressions_and_statements(chain: 
 
 
 def test_a_source_that_was_dropped_is_remembered(chain: Chain, make: Maker) -> None:
-    make.lake.drop_table(chain.words.name)
+    make.lake.drop_table(chain.words.name, force=True)
     (step,) = chain.counts.lineage().upstream
     assert (step.object, step.kind) == (chain.words.name, "dropped")
 

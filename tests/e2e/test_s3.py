@@ -32,13 +32,14 @@ ONE_BY_ONE: Any = {
 
 @dataclass(frozen=True)
 class JobFiles:
-    """What jobs keep beside the tables."""
+    """What jobs keep beside the tables until they are done; fingerprints stay."""
 
     store: ObjectStore
     bucket: str
 
     def names(self) -> list[str]:
-        return [key for key in self.store.keys(self.bucket, f"{PREFIX}/_jobs/") if not key.endswith("/")]
+        keys = self.store.keys(self.bucket, f"{PREFIX}/_jobs/")
+        return [key for key in keys if not key.endswith(("/", ".fingerprints"))]
 
 
 def measured(calls: CallLog) -> Any:

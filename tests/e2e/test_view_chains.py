@@ -99,7 +99,7 @@ def test_lineage_goes_through_the_whole_chain(chain: Chain) -> None:
 
 def test_a_chain_whose_middle_is_dropped_says_what_is_missing(chain: Chain, make: Maker) -> None:
     shown = chain.shown()
-    make.lake.drop_view(chain.words.name)
+    make.lake.drop_view(chain.words.name, force=True)
     with pytest.raises(tidemill.TidemillRequestError, match=f"{chain.words.name}.*was dropped"):
         chain.loud.refresh()
     status = chain.loud.status()
@@ -178,7 +178,7 @@ def test_a_table_is_read_at_the_version_that_a_view_of_a_view_was_made_from(fork
 
 def test_a_dropped_table_is_named_by_what_is_made_from_it(fork: Fork, make: Maker) -> None:
     shown = fork.shown()
-    make.lake.drop_table(fork.docs.name)
+    make.lake.drop_table(fork.docs.name, force=True)
     for view in (fork.words, fork.both):
         with pytest.raises(tidemill.TidemillRequestError, match=f"{fork.docs.name}.*was dropped"):
             view.refresh()

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks a
 
 ROWS: Final = 400
 PLACES: Final = 40
+# A checkpoint follows half a second in the function, at the end of a batch; these take up to 0.64 seconds.
+LOST: Final = 64 + 50
 # Each row of the statement's tables takes a while, so that it can be killed on its way.
 HEAVY: Final = "max(length(sha2(repeat(text, 5000), 512)))"
 
@@ -204,6 +206,10 @@ def test_a_chunker_whose_worker_is_killed_is_finished_by_the_next(
     kill_worker(victim)
     brake.release()
     words.watch(job)
+    # Ten rows are gone and one is new; at 10 ms a row, each of two tasks loses what it had not checkpointed.
+    assert ROWS - 9 <= calls.count() <= ROWS - 9 + 2 * LOST
+    assert len(set(calls.lines())) == ROWS - 9
+    assert job.progress.computed + job.progress.reused == ROWS - 9
     words.check()
     assert "taken_over" in [event.kind for event in job.events()]
 
@@ -215,6 +221,8 @@ def test_a_table_function_whose_spark_is_killed_is_called_again(
     java_of(victim.worker()).send(signal.SIGKILL)
     brake.release()
     totals.watch(job)
+    # A call takes 0.1 seconds, and a checkpoint follows after five of them.
+    assert calls.count() <= PLACES + 4 * 6
     totals.check()
 
 
@@ -238,6 +246,7 @@ def test_a_table_function_whose_tasks_are_killed_is_called_again(
             process.send(signal.SIGKILL)
     brake.release()
     totals.watch(job)
+    assert calls.count() <= PLACES + 4 * 6
     totals.check()
 
 
@@ -254,4 +263,5 @@ def test_a_chunker_whose_server_is_killed_is_finished_by_its_successor(
     with victim.connect() as lake:
         again = Refreshed(lake.view(words.view.name), words.columns, words.old, words.new)
         again.watch(lake.job(job.id))
+        assert calls.count() <= ROWS - 9 + 2 * LOST
         again.check()

@@ -318,7 +318,7 @@ def test_a_view_created_with_data_is_refreshed_at_once(make: Maker) -> None:
 
 
 def test_a_view_whose_source_was_dropped_says_so(chunked: Chunked, make: Maker) -> None:
-    make.lake.drop_table(chunked.source.name)
+    make.lake.drop_table(chunked.source.name, force=True)
     with pytest.raises(tidemill.TidemillRequestError, match="dropped"):
         chunked.view.refresh()
     assert words_of(chunked.view) == ["a", "tide", "mill", "ebb", "and", "flow"]

@@ -98,6 +98,39 @@ class BackfillHistory(JobHistory):
             self.table.add_column(is_filled=kind == "filled column")
         self.observe()
 
+    @rule(column=st.sampled_from(["x", "x", "y", "note", "spare"]), past_the_catalog=st.booleans())
+    def rename_by_a_client(self, column: str, past_the_catalog: bool) -> None:
+        self.table.rename(column, past_the_catalog=past_the_catalog)
+        self.observe()
+
+    @rule(past_the_catalog=st.booleans())
+    def swap_by_a_client(self, past_the_catalog: bool) -> None:
+        self.table.swap(past_the_catalog=past_the_catalog)
+        self.observe()
+
+    @rule(column=st.sampled_from(["x", "y", "note"]))
+    def rename_through_the_catalog(self, column: str) -> None:
+        self.rename_column(column)
+
+    @rule()
+    def clean_up(self) -> None:
+        self.table.clean_up()
+        self.observe()
+
+    @rule(back=st.integers(0, 8))
+    def restore(self, back: int) -> None:
+        self.table.restore(back)
+        self.observe()
+
+    @rule()
+    def overwrite(self) -> None:
+        self.table.overwrite()
+        self.observe()
+
+    @rule(column=COLUMNS)
+    def fill_a_new_branch(self, column: str) -> None:
+        self.run_on_branch(column)
+
     @rule(version=VERSIONS)
     def alter(self, version: str) -> None:
         self.alter_function(version)

@@ -22,6 +22,7 @@ from tidemill.catalog.model.functions import FunctionKind
 from tidemill.jobs.model.jobs import Job, JobState
 from tidemill.jobs.model.options import BackfillRequest, RowSelection
 from tidemill.jobs.service.columns import ColumnDeclaration
+from tidemill.lance.model.edits import ColumnAlteration
 
 Cuts: TypeAlias = Mapping[str, Any]
 Death: TypeAlias = tuple[Moment, int]
@@ -86,6 +87,24 @@ class JobHistory(RuleBasedStateMachine):
         self.ledgers["y"].function = version
         self.engine.operations.columns.alter(LOCAL_CALLER, self.table.ident, self._declaration("y"))
 
+    def rename_column(self, column: str) -> None:
+        names = self.table.names
+        new_name = f"{column}_by_us_{len(self.table.versions)}_{self.table.versions[-1]}"
+        change = ColumnAlteration(names[column], rename=new_name)
+        self.engine.operations.schemas.alter_columns(LOCAL_CALLER, self.table.ident, "main", [change])
+        names[column] = new_name
+        self.observe()
+
+    def run_on_branch(self, column: str) -> None:
+        """A branch begins with what is known of its rows."""
+        run, name = self._run(column), f"b{self.table.versions[-1]}"
+        refs, ident = self.engine.operations.refs, self.table.ident
+        refs.create_branch(LOCAL_CALLER, ident, name, "main", None)
+        self._carry_out(run, lambda: self.engine.run(self._submit(column, {"branch": name})))
+        for row_id in run.before:
+            self._check_calls(run, row_id, run.called()[row_id])
+        refs.delete_branch(LOCAL_CALLER, ident, name)
+
     def run_plain(self, column: str, cuts: Cuts) -> None:
         run, before = self._run(column), self.table.versions[-1]
         self._carry_out(run, lambda: self.engine.run(self._submit(column, cuts)))
@@ -112,7 +131,10 @@ class JobHistory(RuleBasedStateMachine):
         """A filter takes exactly its rows, also those that are up to date."""
         rows = self.table.rows
         matching = {row_id for row_id, row in rows.items() if row["x"] is not None and row["x"] > limit}
-        run, job = self._run("y"), self._submit("y", {**cuts, "where": f"x > {limit}"})
+        run, job = (
+            self._run("y"),
+            self._submit("y", {**cuts, "where": f"`{self.table.names['x']}` > {limit}"}),
+        )
         self._carry_out(run, lambda: self.engine.run(job) if death is None else self._crash(job, death, None))
         self._all_written(matching, run)
 
@@ -134,8 +156,9 @@ class JobHistory(RuleBasedStateMachine):
         """What is said of the rows agrees with what they hold."""
         ledger, rows = self.ledgers[column], self.table.rows
         listed = self._listed(column, RowSelection.STALE) | self._listed(column, RowSelection.MISSING)
-        status = self.engine.operations.provenance.status(LOCAL_CALLER, self.table.ident, column, None)
-        assert status.fresh + status.stale + status.missing == status.rows == len(rows)
+        name = self.table.names[column]
+        status = self.engine.operations.provenance.status(LOCAL_CALLER, self.table.ident, name, None)
+        assert status.fresh + status.stale + status.missing + status.failed == status.rows == len(rows)
         assert status.fresh == len(rows) - len(listed)
         for row_id, sight in ledger.view(rows).items():
             if row_id not in listed:
@@ -242,12 +265,13 @@ class JobHistory(RuleBasedStateMachine):
 
     def _listed(self, column: str, selection: RowSelection) -> set[int]:
         provenance = self.engine.operations.provenance
-        found = provenance.rows(LOCAL_CALLER, self.table.ident, column, None, selection, None, 1000)
+        name = self.table.names[column]
+        found = provenance.rows(LOCAL_CALLER, self.table.ident, name, None, selection, None, 1000)
         names = {identity: row_id for row_id, identity in self.table.identities.items()}
         return {names[identity] for identity in found}
 
     def _submit(self, column: str, request: Cuts) -> Job:
-        asked = BackfillRequest(column, **request)
+        asked = BackfillRequest(self.table.names[column], **request)
         return self.engine.operations.jobs.submit_backfill(LOCAL_CALLER, self.table.ident, asked, None)
 
     def _crash(self, job: Job, death: Death, meanwhile: Callable[[], None] | None) -> Job:
@@ -278,5 +302,5 @@ class JobHistory(RuleBasedStateMachine):
         return self.engine.operations.jobs.get(LOCAL_CALLER, job.job_id)
 
     def _declaration(self, column: str) -> ColumnDeclaration:
-        ledger = self.ledgers[column]
-        return ColumnDeclaration(column, self._functions[ledger.function], (ledger.given, "id"))
+        ledger, names = self.ledgers[column], self.table.names
+        return ColumnDeclaration(names[column], self._functions[ledger.function], (names[ledger.given], "id"))

@@ -14,7 +14,10 @@ Pair: TypeAlias = tuple[Number, Number]
 
 
 class Standing(Enum):
-    """Whether a row has to be computed; UNSURE if its values went away and came back: who can tell."""
+    """Whether a row has to be computed; UNSURE if it holds a null that was a result once.
+
+    A null that another writer left there looks the same, so that the row may be computed again.
+    """
 
     FRESH = "fresh"
     UNSURE = "unsure"
@@ -43,15 +46,16 @@ View: TypeAlias = dict[int, Sight]
 
 @dataclass
 class Ledger:
-    """For each function a column has had: the values of every row when that function last covered it.
+    """For each function a column has had: the values of every row whenever that function has covered it.
 
+    `strayed` are rows that have held something else since, or have been written by another function.
     `banked` are inputs whose values a job may have left behind as checkpoints for the next one.
     """
 
     column: str
     given: str
     function: str
-    covered: dict[str, dict[int, Pair]] = field(default_factory=dict)
+    covered: dict[str, dict[int, set[Pair]]] = field(default_factory=dict)
     strayed: dict[str, set[int]] = field(default_factory=dict)
     banked: dict[str, set[tuple[int, Number]]] = field(default_factory=dict)
 
@@ -69,30 +73,26 @@ class Ledger:
         }
 
     def observe(self, rows: Rows) -> None:
-        """After every write: rows that are gone are forgotten, and those that hold something else noted."""
+        """After every write: notes rows that are gone, or hold something else."""
         for function, pairs in self.covered.items():
             strayed = self.strayed.setdefault(function, set())
             for row_id in list(pairs):
-                if row_id not in rows:
-                    self._forget(function, row_id)
-                elif pairs[row_id] != self.pair(rows[row_id]):
+                if row_id not in rows or self.pair(rows[row_id]) not in pairs[row_id]:
                     strayed.add(row_id)
 
     def replaced(self, row_ids: Iterable[int]) -> None:
-        """Rows that got another identity are new to the engine."""
+        """Rows that got another identity: what they hold is known all the same."""
         for row_id in row_ids:
-            for function in self.covered:
-                self._forget(function, row_id)
+            self.doubted(row_id, with_own=True)
 
     def written(self, row_id: int, rows: Rows) -> None:
         """The column's function has covered the row, and no other one has any more."""
-        for function in self.covered:
-            self._forget(function, row_id)
+        self.doubted(row_id, with_own=False)
         self.kept(row_id, rows)
 
     def kept(self, row_id: int, rows: Rows) -> None:
         """The row is covered as it is, whether it was written or not."""
-        self.covered.setdefault(self.function, {})[row_id] = self.pair(rows[row_id])
+        self.covered.setdefault(self.function, {}).setdefault(row_id, set()).add(self.pair(rows[row_id]))
         self.strayed.setdefault(self.function, set()).discard(row_id)
 
     def doubted(self, row_id: int, *, with_own: bool) -> None:
@@ -109,13 +109,10 @@ class Ledger:
 
     def _standing(self, row_id: int, row: Mapping[str, Any]) -> Standing:
         pairs = self.covered.get(self.function, {})
-        if row_id not in pairs or pairs[row_id] != self.pair(row):
+        if self.pair(row) not in pairs.get(row_id, set()):
             return Standing.DUE
-        return Standing.UNSURE if row_id in self.strayed.get(self.function, set()) else Standing.FRESH
-
-    def _forget(self, function: str, row_id: int) -> None:
-        self.covered[function].pop(row_id, None)
-        self.strayed.setdefault(function, set()).discard(row_id)
+        is_strayed = row_id in self.strayed.get(self.function, set())
+        return Standing.UNSURE if is_strayed and row[self.column] is None else Standing.FRESH
 
 
 @dataclass(frozen=True)

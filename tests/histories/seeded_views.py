@@ -18,42 +18,59 @@ from tests.histories.views import (
     ChunkerHistory,
     FunctionColumnHistory,
     JoinHistory,
-    LeftJoinHistory,
     PartitionHistory,
     QueryHistory,
     TableFunctionHistory,
     ViewHistory,
 )
 from tidemill.jobs.model.coverage import Changes
+from tidemill.jobs.model.plans import ViewEdits
 from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.planning import refresh as planner
 from tidemill.jobs.views import progress as view_progress
 from tidemill.jobs.worker import refresh
-from tidemill.lance import publisher, row_matching, view_writer
+from tidemill.lance import checkpoints, freshness, publisher, row_matching, view_writer
 from tidemill.lance.fragments import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
+from tidemill.spark.views import partitions, results
 from tidemill.spark.views import rows as view_kernels
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 
 def updates_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    changes = LanceSourceTables.changes
+    changed = LanceSourceTables.changed_rows
 
     def blind(*arguments: Any) -> Changes:
-        return replace(changes(*arguments), updated=BitMap64())
+        return replace(changed(*arguments), updated=BitMap64())
 
-    patch.setattr(LanceSourceTables, "changes", blind)
+    patch.setattr(LanceSourceTables, "changed_rows", blind)
 
 
 def deletions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(publisher, "_remove_rows", lambda *_: ([], []))
 
 
-def restored_versions_look_safe(patch: pytest.MonkeyPatch) -> None:
-    changes = LanceSourceTables.changes
-    patch.setattr(LanceSourceTables, "changes", lambda *a: replace(changes(*a), is_total=False))
+def restored_rows_look_like_those_that_were_moved(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(freshness, "with_deletions", lambda mark, _: mark)
+
+
+def names_always_stand_for_the_same_fields(patch: pytest.MonkeyPatch) -> None:
+    fields = freshness.watched_fields
+
+    def unnamed(dataset: Any, *names: Any) -> Any:
+        every = fields(dataset, dataset.schema.names, ())
+        return replace(fields(dataset, *names), inputs=every.inputs, shape="")
+
+    patch.setattr(freshness, "watched_fields", unnamed)
+
+
+def edits_of_others_are_not_seen(patch: pytest.MonkeyPatch) -> None:
+    def unseen(self: Any, view: Any, *_: Any) -> ViewEdits:
+        return ViewEdits(self.snapshot(view, None).version)
+
+    patch.setattr(LanceSourceTables, "view_edits", unseen)
 
 
 def columns_of_others_are_lost(patch: pytest.MonkeyPatch) -> None:
@@ -124,8 +141,8 @@ def new_keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def the_second_source_is_ignored(patch: pytest.MonkeyPatch) -> None:
     progress = view_progress.ViewAssessor._source_progress
 
-    def first_only(self: Any, declared: Any, number: int, one: Any, **more: Any) -> Any:
-        found = progress(self, declared, number, one, **more)
+    def first_only(self: Any, declared: Any, number: int, *more: Any, **options: Any) -> Any:
+        found = progress(self, declared, number, *more, **options)
         return found if number == 0 or found.is_new else replace(found, located=None, changes=Changes())
 
     patch.setattr(view_progress.ViewAssessor, "_source_progress", first_only)
@@ -191,6 +208,33 @@ def new_rows_take_ids_that_are_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ViewWriter, "finish", numbered_again)
 
 
+def a_change_of_a_carried_column_calls_the_function(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: Any, hashes: Any, held: Any) -> Any:
+        return np.zeros(len(hashes), dtype=np.bool_)
+
+    patch.setattr(results.ResultComputer, "_find_held", nothing)
+
+
+def values_of_the_view_are_believed_unseen(patch: pytest.MonkeyPatch) -> None:
+    def everything(self: Any, hashes: Any, held: Any) -> Any:
+        return np.zeros(len(hashes), dtype=np.bool_) if held is None else held.is_there
+
+    patch.setattr(results.ResultComputer, "_find_held", everything)
+
+
+def checkpoints_of_views_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(results, "find_checkpoints", lambda *_: [])
+
+
+def checkpoints_of_partitions_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(partitions, "find_checkpoints", lambda *_: [])
+
+
+def checkpoints_are_used_whatever_they_were_computed_from(patch: pytest.MonkeyPatch) -> None:
+    """Those of a refresh with a limit outlive it."""
+    patch.setattr(checkpoints, "_of_inputs", lambda table, *_: table)
+
+
 # Found at once, so that every run of the tests shows that the histories still find something.
 QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
     updates_are_ignored: QueryHistory,
@@ -200,8 +244,10 @@ QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
     whole_views_are_never_stale: TableFunctionHistory,
     old_keys_are_ignored: PartitionHistory,
     the_second_source_is_ignored: JoinHistory,
-    changed_rows_take_the_id_of_the_first: QueryHistory,
+    changed_rows_take_the_id_of_the_first: FunctionColumnHistory,
     new_rows_take_ids_that_are_taken: PartitionHistory,
+    a_change_of_a_carried_column_calls_the_function: FunctionColumnHistory,
+    edits_of_others_are_not_seen: QueryHistory,
 }
 FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     **QUICK,
@@ -210,6 +256,11 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     a_cap_forgets_what_was_kept: ChunkerHistory,
     the_watermark_is_not_published: ChunkerHistory,
     new_keys_are_ignored: AggregateHistory,
-    restored_versions_look_safe: LeftJoinHistory,
+    restored_rows_look_like_those_that_were_moved: ChunkerHistory,
+    names_always_stand_for_the_same_fields: QueryHistory,
     fragments_of_changed_rows_share_their_ids: FunctionColumnHistory,
+    values_of_the_view_are_believed_unseen: FunctionColumnHistory,
+    checkpoints_of_views_are_ignored: FunctionColumnHistory,
+    checkpoints_of_partitions_are_ignored: PartitionHistory,
+    checkpoints_are_used_whatever_they_were_computed_from: ChunkerHistory,
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 import lance
@@ -48,24 +50,33 @@ class Write:
 
 
 class PaperTable:
-    """`rows` is what the table has to hold, by id; `identities` are the row ids the engine knows rows by."""
+    """`rows` is what the table has to hold, by id; `identities` are the row ids the engine knows rows by.
+
+    `names` are those that its columns have now; on paper they keep the ones they began with. `past` is what
+    the table held at every version that can still be read.
+    """
 
     def __init__(self, engine: Engine, values: Sequence[Number], *, has_stable_row_ids: bool) -> None:
         self._engine = engine
         self._next_id = 0
         self._next_note = 0
         self._next_column = 0
+        self._next_name = 0
         self.rows: dict[int, dict[str, Any]] = {}
         self.identities: dict[int, int] = {}
         self.fragments: dict[int, int] = {}
         self.versions: list[int] = []
+        self.names = {name: name for name in ("id", "x", "spare", "note", *COMPUTED)}
+        self.past: dict[int, tuple[dict[int, dict[str, Any]], dict[str, str]]] = {}
         create = engine.create_table if has_stable_row_ids else engine.create_foreign_table
         self.ident = create("t", self._new_rows(values))
 
     def read(self) -> set[int]:
         """Compares the table with the paper; returns the rows that have another identity than before."""
         dataset = self._engine.open(self.ident)
-        found = dataset.scanner(with_row_id=True, with_row_address=True).to_table().to_pylist()
+        read = dataset.scanner(with_row_id=True, with_row_address=True).to_table().to_pylist()
+        logical = {actual: name for name, actual in self.names.items()}
+        found = [{logical.get(name, name): value for name, value in row.items()} for row in read]
         before, self.identities = self.identities, {row["id"]: row.pop("_rowid") for row in found}
         self.fragments = {row["id"]: row.pop("_rowaddr") >> 32 for row in found}
         assert sorted(row["id"] for row in found) == sorted(self.rows), "rows were lost or doubled"
@@ -73,11 +84,13 @@ class PaperTable:
             assert row == self.rows[row["id"]]
         if dataset.version not in self.versions:
             self.versions.append(dataset.version)
+        self.past[dataset.version] = deepcopy(self.rows), dict(self.names)
         return {row_id for row_id, known in before.items() if self.identities.get(row_id) != known}
 
     def values(self, column: str) -> dict[int, Number]:
-        found = self._engine.rows(self.ident, columns=("id", column)).to_pylist()
-        return {row["id"]: row[column] for row in found}
+        name = self.names[column]
+        found = self._engine.rows(self.ident, columns=("id", name)).to_pylist()
+        return {row["id"]: row[name] for row in found}
 
     def declared(self, column: str) -> None:
         for row in self.rows.values():
@@ -106,7 +119,7 @@ class PaperTable:
     def update(self, pick: int, column: str, value: Number) -> None:
         ids = self.picked(pick)
         text = "CAST(NULL AS BIGINT)" if value is None else str(value)
-        self._engine.open(self.ident).update({column: text}, where=among(ids))
+        self._engine.open(self.ident).update({self.names[column]: text}, where=among(ids))
         for row_id in ids:
             self.rows[row_id][column] = value
 
@@ -114,7 +127,7 @@ class PaperTable:
         """Columns of whole fragments are rewritten, and the rows stay where they are."""
         ids = self.picked(pick)
         handle = self._engine.open(self.ident)
-        new = pa.table({"id": sorted(ids), column: pa.array([value] * len(ids), pa.int64())})
+        new = pa.table({"id": sorted(ids), self.names[column]: pa.array([value] * len(ids), pa.int64())})
         hit = {self.fragments[row_id] for row_id in ids}
         made = [f.update_columns(new, "id") for f in handle.get_fragments() if f.fragment_id in hit]
         if not made:
@@ -130,12 +143,13 @@ class PaperTable:
 
     def rewrite(self, pick: int, column: str) -> None:
         """The rows are written, and hold what they held."""
-        self._engine.open(self.ident).update({column: column}, where=among(self.picked(pick)))
+        name = self.names[column]
+        self._engine.open(self.ident).update({name: f"`{name}`"}, where=among(self.picked(pick)))
 
     def update_note(self, pick: int) -> None:
         ids, self._next_note = self.picked(pick), self._next_note + 1
         text = f"seen {self._next_note}"
-        self._engine.open(self.ident).update({"note": f"'{text}'"}, where=among(ids))
+        self._engine.open(self.ident).update({self.names["note"]: f"'{text}'"}, where=among(ids))
         for row_id in ids:
             self.rows[row_id]["note"] = text
 
@@ -143,11 +157,11 @@ class PaperTable:
         """Whole rows, as somebody has them who does not know of the computed columns."""
         ids = sorted(self.picked(pick))[: len(values)]
         handle = self._engine.open(self.ident)
-        empty: dict[str, Any] = dict.fromkeys(handle.schema.names)
+        empty: dict[str, Any] = dict.fromkeys(self._columns())
         rows = [{**empty, "id": row_id, "x": x} for row_id, x in zip(ids, values, strict=False)]
         rows += [{**empty, "id": self._new_id(), "x": x} for x in values[len(ids) :]]
         merge = handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(pa.Table.from_pylist(rows, handle.schema))
+        merge.execute(pa.Table.from_pylist([self._named(row) for row in rows], handle.schema))
         self.rows.update((row["id"], row) for row in rows)
 
     def delete(self, ids: set[int]) -> None:
@@ -159,7 +173,44 @@ class PaperTable:
         self._engine.open(self.ident).optimize.compact_files(target_rows_per_fragment=64)
 
     def index_input(self) -> None:
-        self._engine.open(self.ident).create_scalar_index("x", "BTREE", replace=True)
+        self._engine.open(self.ident).create_scalar_index(self.names["x"], "BTREE", replace=True)
+
+    def rename(self, column: str, *, past_the_catalog: bool) -> None:
+        """A client gives a column another name."""
+        self._next_name += 1
+        self._rename({column: f"{column}_{self._next_name}"}, past_the_catalog=past_the_catalog)
+
+    def swap(self, *, past_the_catalog: bool) -> None:
+        """What was called x is called otherwise, and another column is called x, all in one commit."""
+        self._next_name += 1
+        used = self.names["x"]
+        self._rename({"x": f"x_{self._next_name}", "spare": used}, past_the_catalog=past_the_catalog)
+
+    def _rename(self, names: dict[str, str], *, past_the_catalog: bool) -> None:
+        handle = self._engine.open(self.ident)
+        if past_the_catalog:
+            handle = lance.dataset(handle.uri)
+        changes: list[Any] = [{"path": self.names[name], "name": new} for name, new in names.items()]
+        handle.alter_columns(*changes)
+        self.names |= names
+
+    def clean_up(self) -> None:
+        """As lancedb's `optimize` does: no version but the latest can be read any more."""
+        handle = self._engine.open(self.ident)
+        handle.cleanup_old_versions(timedelta(0))
+        self.versions = [handle.version]
+        self.past = {version: state for version, state in self.past.items() if version == handle.version}
+
+    def restore(self, back: int) -> None:
+        version = self.versions[max(0, len(self.versions) - 1 - back)]
+        self._engine.open(self.ident).checkout_version(version).restore()
+        rows, names = self.past[version]
+        self.rows, self.names = deepcopy(rows), dict(names)
+
+    def overwrite(self) -> None:
+        """All rows are written once more by somebody who has read them before: the values stay."""
+        handle = self._engine.open(self.ident)
+        handle.insert(handle.to_table(), mode="overwrite")
 
     def add_column(self, *, is_filled: bool) -> None:
         self._next_column += 1
@@ -186,19 +237,29 @@ class PaperTable:
         return {row_id for row_id, fragment in self.fragments.items() if fragment == wanted}
 
     def _new_rows(self, values: Sequence[Number]) -> pa.Table:
-        columns = next(iter(self.rows.values()), None) or {}
-        ids = [self._new_id() for _ in values]
+        ids, columns = [self._new_id() for _ in values], self._columns()
         for row_id, x in zip(ids, values, strict=True):
-            self.rows[row_id] = {**dict.fromkeys(self._columns(columns)), "id": row_id, "x": x}
-        return pa.table(
-            {"id": ids, "x": pa.array(values, pa.int64()), "note": pa.nulls(len(ids), pa.string())}
-        )
+            self.rows[row_id] = {**dict.fromkeys(columns), "id": row_id, "x": x}
+        spare = [100 + row_id for row_id in ids]
+        for row_id, value in zip(ids, spare, strict=True):
+            self.rows[row_id]["spare"] = value
+        columns_now = {
+            "id": ids,
+            "x": pa.array(values, pa.int64()),
+            "spare": pa.array(spare, pa.int64()),
+            "note": pa.nulls(len(ids), pa.string()),
+        }
+        return pa.table({self.names[name]: column for name, column in columns_now.items()})
 
-    def _columns(self, known: Iterable[str]) -> list[str]:
-        """A table without rows has columns, too."""
-        made = [f"extra{number + 1}" for number in range(self._next_column)]
-        declared = [name for name in COMPUTED if self.versions]
-        return list(dict.fromkeys(["id", "x", "note", *declared, *made, *known]))
+    def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {self.names.get(name, name): value for name, value in row.items()}
+
+    def _columns(self) -> list[str]:
+        """All there are now, by their first names."""
+        if not hasattr(self, "ident"):
+            return ["id", "x", "spare", "note"]
+        logical = {actual: name for name, actual in self.names.items()}
+        return [logical.get(name, name) for name in self._engine.open(self.ident).schema.names]
 
     def _commit(self, version: int, operation: LanceOperation.BaseOperation) -> None:
         with self._engine.lake.store.transaction() as tx:

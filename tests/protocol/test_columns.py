@@ -207,6 +207,9 @@ def test_nested_fields_are_altered_by_their_paths(nested: TableOnWire) -> None:
         ({"path": "id", "data_type": 7}, 400, 13, "alterations[0].data_type"),
         ({"path": "id", "nullable": "no"}, 400, 13, "alterations[0].nullable"),
         ({"path": "id", "rename": "x", "virtual_column": {}}, 400, 13, "alterations[0].virtual_column"),
+        ({"path": "id", "rename": "x", "keep": "computed"}, 400, 13, "alterations[0].keep"),
+        ({"path": "id", "virtual_column": {}, "keep": "everything"}, 400, 13, "alterations[0].keep"),
+        ({"path": "id", "virtual_column": {}, "keep": True}, 400, 13, "alterations[0].keep"),
     ],
 )
 def test_an_alteration_that_cannot_be_is_refused(

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import lancedb
 import pyarrow as pa
 import pytest
 from lancedb import vector_dedup
 from lancedb.exceptions import JobFailedError
 from lancedb.materialized_view import MaterializedView
 from lancedb.remote.db import RemoteDBConnection
-from lancedb.remote.errors import HttpError
+from lancedb.remote.errors import HttpError, RetryError
 from lancedb.remote.table import RemoteTable
 
+from tests.conftest import RunningServer
 from tests.protocol.remote import PATIENCE, database, docs, new_name, numbers
 from tests.protocol.wire import check_refusal
 
@@ -177,15 +179,52 @@ def test_a_view_is_made_from_a_view(database: RemoteDBConnection, docs: RemoteTa
     database.drop_materialized_view(upper.name)
 
 
-def test_a_view_outlives_its_source_but_is_not_refreshed(
-    database: RemoteDBConnection, docs: RemoteTable, view_name: str
+def test_a_view_outlives_its_source_if_forced_but_is_not_refreshed(
+    database: RemoteDBConnection, http: httpx.Client, docs: RemoteTable, view_name: str
 ) -> None:
     source = database.create_table(new_name("docs"), numbers())
     view = database.create_materialized_view(view_name, source.name, select=["id"])
-    database.drop_table(source.name)
+    with pytest.raises(HttpError, match=f"1 object depends on it: .*{view_name}"):
+        database.drop_table(source.name)
+    http.post(f"/v1/table/{source.name}/drop", params={"force": "true"}).raise_for_status()
     assert rows(database.open_materialized_view(view_name).table) == [(1,), (2,), (3,)]
     with pytest.raises((HttpError, JobFailedError, ValueError), match=source.name):
         view.refresh()
+
+
+@pytest.mark.operation("AlterTableDropColumns", client="remote")
+def test_a_column_that_a_view_reads_is_dropped_only_if_told_so(
+    database: RemoteDBConnection,
+    server: RunningServer,
+    http: httpx.Client,
+    docs: RemoteTable,
+    view_name: str,
+) -> None:
+    database.create_materialized_view(view_name, docs.name, select=[("twice", "x * 2")], with_no_data=True)
+    # The client repeats column changes that are answered with 409, and then says why in the cause.
+    retries = {"retry_config": {"retries": 1, "backoff_factor": 0.0, "backoff_jitter": 0.0}}
+    hasty = lancedb.connect("db://x", api_key="k", host_override=server.url, client_config=retries)
+    with pytest.raises(RetryError) as refused:
+        hasty.open_table(docs.name).drop_columns(["x"])
+    said = str(refused.value.__cause__)
+    assert f"Column 'x' of {docs.name} cannot be dropped: 1 object depends on it: {view_name}." in said
+    docs.drop_columns(["name"])
+    path, columns = f"/v1/table/{docs.name}/drop_columns", {"columns": ["x"]}
+    check_refusal(http.post(path, json=columns), 409, 19)
+    both = http.post(path, params={"cascade": "true"}, json={**columns, "force": True})
+    check_refusal(both, 400, 13, "force")
+    http.post(path, json={**columns, "force": True}).raise_for_status()
+    assert (docs.schema.names, view_name in database.list_materialized_views()) == (["id"], True)
+
+
+def test_a_view_goes_with_a_column_that_it_reads(
+    database: RemoteDBConnection, http: httpx.Client, docs: RemoteTable, view_name: str
+) -> None:
+    database.create_view(view_name, f"SELECT id, x FROM {docs.name}")
+    path = f"/v1/table/{docs.name}/drop_columns"
+    check_refusal(http.post(path, json={"columns": ["x"]}), 409, 19)
+    http.post(path, params={"cascade": "true"}, json={"columns": ["x"]}).raise_for_status()
+    assert (docs.schema.names, view_name in database.list_views()) == (["id", "name"], False)
 
 
 @pytest.mark.operation("CreateMaterializedView", client="remote")

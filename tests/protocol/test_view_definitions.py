@@ -72,7 +72,7 @@ def untouched(t: TableOnWire) -> Iterator[TableOnWire]:
 def name(t: TableOnWire, request: pytest.FixtureRequest) -> Iterator[str]:
     """A view of that name is dropped after the test."""
     yield "made"
-    t.http.post(f"/v1/materialized_view/{SPACE}$made/drop", json={})
+    t.http.post(f"/v1/materialized_view/{SPACE}$made/drop", json={"cascade": True})
 
 
 def create(table: TableOnWire, name: str, body: Any) -> httpx.Response:
@@ -160,7 +160,7 @@ def test_a_view_is_made_from_a_view(t: TableOnWire, name: str) -> None:
         counted = view(f"SELECT id, count(*) AS n FROM {SPACE}.second GROUP BY id", **SQL)
         assert made(t, "third", counted).names == ["id", "n"]
     finally:
-        for later in ("second", "third"):
+        for later in ("third", "second"):
             t.http.post(f"/v1/materialized_view/{SPACE}${later}/drop", json={})
 
 
@@ -359,7 +359,7 @@ def test_a_view_is_not_made_from_itself(untouched: TableOnWire, body: dict[str, 
 def test_a_view_is_not_made_from_one_that_was_made_from_it(t: TableOnWire, name: str) -> None:
     made(t, "first", view(SCAN))
     made(t, name, view(query(SPACE, "first")))
-    t.http.post(f"/v1/materialized_view/{SPACE}$first/drop", json={})
+    t.http.post(f"/v1/materialized_view/{SPACE}$first/drop", json={"force": True})
     answer = create(t, "first", view(query(SPACE, name)))
     check_refusal(answer, 400, 13, "source_query")
     assert f"cyclic definition: {SPACE}.{name} is made from {SPACE}.first" in answer.json()["error"]

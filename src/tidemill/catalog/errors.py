@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, close_names
@@ -74,6 +75,27 @@ class InvalidTableState(TidemillError):
 
     def __init__(self, table: TableIdent, problem: str) -> None:
         super().__init__(f"Table {table}: {problem}")
+
+
+class HasDependants(TidemillError):
+    """Views or computed columns are made from what was to be dropped."""
+
+    code = ErrorCode.INVALID_TABLE_STATE
+
+    def __init__(
+        self, what: str, names: Sequence[str], more: int, hidden: int, *, is_plural: bool = False
+    ) -> None:
+        shown = [*names, f"{more} more"] if more else list(names)
+        if hidden:
+            noun = "other" if hidden == 1 else "others"
+            shown.append(f"{hidden} {noun if names else noun.replace('other', 'object')} you cannot see")
+        count = len(names) + more + hidden
+        depend = "object depends" if count == 1 else "objects depend"
+        super().__init__(
+            f"{what} cannot be dropped: {count} {depend} on {'them' if is_plural else 'it'}: "
+            f"{', '.join(shown)}. Drop them first, drop "
+            "them together with cascade=true, or leave them broken with force=true"
+        )
 
 
 class LocationInUse(TidemillError):

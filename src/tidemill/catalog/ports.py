@@ -104,6 +104,9 @@ class TableRepository(Protocol):
     def remove(self, table_id: UUID) -> None:
         """Removes the table's rows (versions, columns, view, coverage) and cancels its active jobs."""
 
+    def list_readers(self, table_ids: Collection[UUID]) -> Sequence[Table]:
+        """Views made from one of these tables that are not among them, sorted by name."""
+
     def remove_iceberg_names(self, path: NamespacePath) -> None:
         """Removes the names of Iceberg tables and views in the namespace and below it; their files stay."""
 

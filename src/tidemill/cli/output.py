@@ -88,7 +88,7 @@ def print_status(status: ColumnStatus) -> None:
         return
     table = Table("Function", "Rows", "Current", "Digest", box=None, header_style="bold")
     for function in status.functions:
-        current = "yes" if function.is_current else "no"
+        current = "yes" if function.is_current else "kept" if function.is_kept else "no"
         table.add_row(escape(function.name), f"{function.rows:,}", current, function.digest)
     console().print(table)
 
@@ -165,8 +165,14 @@ def print_state(job: Job, advice: str, *, as_json: bool) -> None:
 
 def print_ended(job: Job) -> None:
     print_line(f"Job {job.id} {note(job.state, job.progress)}")
+    print_rows_left(job)
     if has_skipped(job):
         print_line(f"{outcome(job)}; {advice(job)}")
+
+
+def print_rows_left(job: Job) -> None:
+    if job.rows_left:
+        print_line(f"{job.rows_left:,} rows still need work: run the backfill again")
 
 
 def print_jobs(jobs: Sequence[Job]) -> None:
@@ -188,6 +194,7 @@ def print_job(job: Job) -> None:
     for label, value in _details(job):
         table.add_row(label, value)
     console().print(table)
+    print_rows_left(job)
     if has_skipped(job):
         print_line(f"{outcome(job)}; {advice(job)}")
     if job.failure is not None and job.failure.traceback:

@@ -31,6 +31,10 @@ AutoOption = Annotated[
 PolicyOption = Annotated[
     RefreshPolicy, typer.Option("--policy", help="Whether refreshes recompute what changed or everything.")
 ]
+CascadeOption = Annotated[bool, typer.Option("--cascade", help="Also remove views made from it.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Remove it even if views are made from it; they cannot be refreshed.")
+]
 NamespaceArgument = Annotated[
     str | None, typer.Argument(metavar="[NAMESPACE]", help="Namespace to list; the root by default.")
 ]
@@ -79,10 +83,19 @@ def show_status(view: ViewArgument, *, target: Target, as_json: JsonOption = Fal
 
 @views_app.command("drop")
 @with_groups
-def drop_view(view: ViewArgument, *, target: Target, as_json: JsonOption = False) -> None:
-    """Remove a view and its data."""
+def drop_view(
+    view: ViewArgument,
+    *,
+    cascade: CascadeOption = False,
+    force: ForceOption = False,
+    target: Target,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a view and its data. Refused if other views are made from it."""
+    if cascade and force:
+        raise typer.BadParameter("give either --cascade or --force")
     with target.open() as lake:
-        lake.drop_view(view)
+        lake.drop_view(view, cascade=cascade, force=force)
     print_result({"view": view}, f"Dropped {view}", as_json=as_json)
 
 

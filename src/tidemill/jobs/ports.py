@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import Table, TableVersion, WriteResult
+from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import CatalogTransaction
 from tidemill.jobs.model.columns import (
     CheckpointRef,
@@ -25,9 +23,8 @@ from tidemill.jobs.model.columns import (
     FillColumn,
     Published,
 )
-from tidemill.jobs.model.coverage import Changes, Coverage, Watched
+from tidemill.jobs.model.coverage import Coverage, Watched
 from tidemill.jobs.model.failures import RowError
-from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, TableIndex
 from tidemill.jobs.model.jobs import (
     ANY_JOB,
     DEFAULT_CLUSTER,
@@ -39,8 +36,12 @@ from tidemill.jobs.model.jobs import (
     Part,
     Progress,
 )
-from tidemill.jobs.model.plans import KeyedRows, RowLocations, TableSnapshot
-from tidemill.jobs.model.views import MaterializedView, Partition, SourceQuery, ViewStage, WrittenRows
+from tidemill.jobs.model.views import (
+    KeptResults,
+    MaterializedView,
+    ViewStage,
+    WrittenRows,
+)
 
 
 class JobRepository(Protocol):
@@ -134,10 +135,16 @@ class DerivedRepository(Protocol):
         """The columns of all tables that fill themselves."""
 
     def replace_function(self, column: ComputedColumn) -> None:
-        """Gives the column of that id another function and inputs; what others covered stays recorded."""
+        """Gives the column of that id another function and inputs; what others covered stays recorded.
 
-    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
-        """Also where it is an input of other columns. A column nobody declared is fine."""
+        With other inputs than before every value is outdated. Rows that a kept version skipped are no longer
+        covered by it."""
+
+    def bind_column(self, column: ComputedColumn) -> None:
+        """Records the fields that the column of that id belongs to, and their names."""
+
+    def rename_columns(self, table_id: UUID, names: Mapping[str, str]) -> None:
+        """All at once, also where they are inputs of other columns. Columns nobody declared are fine."""
 
     def remove_column(self, table_id: UUID, name: str) -> None:
         """With its siblings and their coverage. A column nobody declared is fine."""
@@ -161,6 +168,9 @@ class CoverageRepository(Protocol):
 
     def list_of(self, subject_id: UUID) -> Sequence[Coverage]:
         """Of every function version that values of the subject are of, by digest."""
+
+    def segments_in_use(self) -> frozenset[str]:
+        """The segments of all coverage."""
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
         """These rows hold values of `digest` now, and no longer of any other version."""
@@ -284,125 +294,6 @@ class JobStore(Protocol):
         """For what only reads: every statement sees all that was committed before it; none can write."""
 
 
-class TableVersions(Protocol):
-    """Versions of tables; reads only."""
-
-    def get_branch(self, ident: TableIdent, branch: str) -> Table:
-        """The table on a branch; raises TableNotFound, BranchNotFound, TableIsQuery."""
-
-    def find(self, table: Table, version: int) -> TableVersion | None: ...
-
-    def get(self, table: Table, version: int) -> TableVersion:
-        """Raises TableVersionNotFound."""
-
-    def find_latest(self, table: Table) -> TableVersion | None:
-        """The latest version that can be read; None if the table has no data."""
-
-    def get_latest(self, table: Table) -> TableVersion:
-        """Raises TableHasNoData."""
-
-
-class SourceTables(Protocol):
-    """Tables as the planner sees them; reads only."""
-
-    def snapshot(self, table: Table, version: int | None) -> TableSnapshot: ...
-
-    def changes(self, table: Table, base: int, end: int, watched: Watched) -> Changes:
-        """What happened in (base, end] to rows, judged by the values of the watched columns."""
-
-    def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
-        """Where each live (matching) row is."""
-
-    def take(
-        self, table: Table, version: int, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]
-    ) -> pa.Table:
-        """These columns (dotted paths go inside) of these rows, in their order."""
-
-    def check_where(self, table: Table, where: str) -> None:
-        """Raises InvalidInput if the filter is invalid for the table."""
-
-    def columns_read(
-        self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
-    ) -> tuple[str, ...]:
-        """The source columns that a view's rows depend on."""
-
-    def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
-        """The columns a query yields; raises InvalidInput or TableColumnNotFound if it is invalid."""
-
-    def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[Partition]:
-        """One for each value the column has in the matching rows."""
-
-    def index_partitions(self, table: Table, version: int, column: str) -> Sequence[Partition]:
-        """The rows of each partition of the column's IVF index, those it does not know yet by themselves.
-
-        Raises InvalidInput when the column has no such index, VersionGone when the version cannot be read.
-        """
-
-    def key_hashes(self, table: Table, version: int, rows: BitMap64, columns: Sequence[str]) -> BitMap64:
-        """The values of `__key` that these rows have at that version, as unsigned numbers.
-
-        Raises VersionGone when the version cannot be read any more.
-        """
-
-    def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
-        """The rows of a view whose key is wanted (None: all), in the order of key and place.
-
-        Without a key column all rows have the key 0.
-        """
-
-
-class TableData(Protocol):
-    """Tables and columns that jobs fill. Every write is a version."""
-
-    def create(self, table: Table, rows: pa.RecordBatchReader, on_commit: TransactionEffect) -> WriteResult:
-        """Writes version 1. `on_commit` runs in the transaction of that version, before its row is added."""
-
-    def schema(self, table: Table, version: int | None) -> pa.Schema: ...
-
-    def check_types(self, table: Table, fields: Sequence[pa.Field]) -> None:
-        """Raises InvalidInput if the table's files cannot store the values of one of these."""
-
-    def add_empty_columns(
-        self, table: Table, fields: Sequence[pa.Field], on_commit: TransactionEffect
-    ) -> int:
-        """Adds all-null columns (metadata only) and returns the new version."""
-
-
-class TableIndexes(Protocol):
-    """Indexes of tables. Each branch has its own."""
-
-    def check(self, table: Table, definition: IndexDefinition) -> IndexDefinition:
-        """Returns the definition with the canonical path of its column.
-
-        Raises TableColumnNotFound, and InvalidInput if the index cannot be built.
-        """
-
-    def build(
-        self, table: Table, definition: IndexDefinition, on_commit: TransactionEffect, watch: BuildWatch
-    ) -> int:
-        """Builds and commits the index; raises TableIndexAlreadyExists unless it is a replacement."""
-
-    def count_rows(self, table: Table) -> int: ...
-
-    def list_all(self, table: Table, version: int) -> Sequence[TableIndex]:
-        """Sorted by name."""
-
-    def statistics(self, table: Table, version: int, name: str) -> IndexStatistics:
-        """Raises TableIndexNotFound."""
-
-    def drop(self, table: Table, name: str) -> int:
-        """Raises TableIndexNotFound."""
-
-    def prewarm(self, table: Table, name: str) -> None:
-        """Raises TableIndexNotFound."""
-
-
-class BuildWatch(Protocol):
-    """Receives the progress of an index build."""
-
-    def rows_done(self, rows: int) -> None: ...
-
-
 class Publisher(Protocol):
     """Makes finished work visible, each call as one commit with `on_commit` in its database transaction.
 
@@ -412,22 +303,30 @@ class Publisher(Protocol):
     def replace_column(
         self,
         table: Table,
-        columns: Sequence[str],
+        watched: Watched,
         files: Sequence[ColumnFile],
         on_commit: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
         """Puts the files that still fit their fragment in place; `on_commit` is told which those are.
 
+        They hold the watched outputs.
+
         Raises TableColumnNotFound when one of the columns is no longer there.
         """
 
     def update_view(
-        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, on_commit: TransactionEffect
+        self,
+        view: Table,
+        base: int,
+        columns: Sequence[str],
+        written: WrittenRows,
+        removed: BitMap64,
+        on_commit: TransactionEffect,
     ) -> int:
         """Adds the fragments and removes these rows, those moved among them.
 
-        Raises ViewRowsChanged when somebody has written into rows moved since version `base`: the fragments
-        hold what they had in other columns then.
+        Raises ViewRowsChanged when somebody has written since version `base` into rows moved, whose fragments
+        hold what they had in other columns then, or into the view's own `columns`.
         """
 
 
@@ -452,21 +351,45 @@ class StageWatch(Protocol):
     def check(self) -> None:
         """Raises JobCancelled, JobPaused or LeaseLost when the work should stop."""
 
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Adds an event to the log of the job."""
+
 
 class Checkpoints(Protocol):
-    """Values that were computed and not published yet."""
+    """Values that were computed and not published yet, and fingerprints of all that were."""
 
     def location(self, subject_id: UUID, digest: str, scope: str) -> str: ...
 
+    def segment_location(self, subject_id: UUID, digest: str) -> str:
+        """Where fingerprints are kept, for as long as there are results."""
+
+    def merge_segments(self, location: str, segments: Sequence[str], rows: int) -> tuple[str, ...]:
+        """The same fingerprints in few segments, given how many rows the table has."""
+
     def find_usable(
-        self, location: str, table: Table, version: int, inputs: Sequence[str]
+        self, location: str, table: Table, version: int, watched: Watched
     ) -> Sequence[CheckpointRef]:
         """What is there, with the rows whose inputs are at `version` what they were when it was computed."""
 
-    def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
+    def keep(self, location: str, table: Table, version: int, file: ColumnFile, watched: Watched) -> None:
         """Saves the values of rows of a column file that left their fragment before it could be published."""
 
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
         """Columns `row_id` and `value` of those of the rows that are there."""
 
     def clear(self, location: str) -> None: ...
+
+
+class ViewResults(Protocol):
+    """What is kept of the results of views' functions: fingerprints of values, and unpublished results."""
+
+    def find(self, subject_id: UUID, digest: str, scope: str, segments: Sequence[str]) -> KeptResults:
+        """Where a function's results are kept, and the checkpoints there are; `segments` are passed on."""
+
+    def merge_segments(self, kept: KeptResults, segments: Sequence[str], rows: int) -> tuple[str, ...]:
+        """The same fingerprints in few files, given how many rows the source has."""
+
+    def keep_only(self, kept: KeptResults, segments: Sequence[str]) -> None:
+        """Removes all other segments of the function: left by tasks of failed attempts, or merged."""
+
+    def clear_checkpoints(self, kept: KeptResults) -> None: ...

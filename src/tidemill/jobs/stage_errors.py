@@ -57,8 +57,14 @@ class ViewRowsChanged(TidemillError):
 
     code = ErrorCode.CONCURRENT_MODIFICATION
 
-    def __init__(self, view: TableIdent) -> None:
-        super().__init__(f"rows of {view} were written by somebody else during the refresh; try again")
+    def __init__(self, view: TableIdent, tries: int = 1) -> None:
+        again = "try again"
+        if tries > 1:
+            again = (
+                f"nothing was published after {tries} tries. Refresh it again while nobody writes into rows "
+                "that the refresh changes, or keep those values in a table of their own"
+            )
+        super().__init__(f"rows of {view} were written by somebody else during the refresh; {again}")
 
 
 class RefreshWouldBeFull(TidemillError):

@@ -14,7 +14,10 @@
 - Sources of jobs: `sources` gives the planner snapshots and changes, found by `changes` and
   `value_comparison`; `key_hashes` and the partitions of `indexes` group rows.
 - Results of jobs: `fragments` (column files, new fragments) and `view_writer` write data without committing,
-  with the help of `row_matching`; `checkpoints` saves values in between; `publisher` commits.
+  with the help of `row_matching` and `chunk_identity`; `checkpoints` saves values in between; `publisher`
+  commits.
+- What is known of results: `fingerprints` and `freshness` tell which values are right, `view_results` keeps
+  those of views, and `view_edits` finds what others did to a view.
 
 The package may import `storage` (for file systems), `functions`, `jobs`, `catalog` and `errors`. It knows no
 HTTP, no SQL database, no Spark and nothing of `iceberg`. `server` wires it up, `protocols` call its

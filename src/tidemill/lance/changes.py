@@ -31,6 +31,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import Changes, Watched, row_set, top_level
+from tidemill.lance.fingerprints import fingerprints
 
 
 class Effect(Enum):
@@ -75,19 +76,19 @@ def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Ch
     updated = BitMap64()
     for begin, end in _update_runs(steps):
         at_end = dataset.checkout_version(end)
-        updated |= _changed(dataset, begin, at_end, _rows_updated(at_end, begin), watched)
+        updated |= changed_since(dataset, begin, at_end, _rows_updated(at_end, begin), watched)
     for step in steps:
         if step.effect is Effect.FRAGMENTS:
             at_end = dataset.checkout_version(step.version)
             rows = _rows_of(at_end, step.fragments)
-            updated |= _changed(dataset, step.version - 1, at_end, rows, watched)
+            updated |= changed_since(dataset, step.version - 1, at_end, rows, watched)
     return Changes(updated)
 
 
-def _changed(
+def changed_since(
     dataset: lance.LanceDataset, begin: int, at_end: lance.LanceDataset, rows: BitMap64, watched: Watched
 ) -> BitMap64:
-    """The rewritten rows whose values differ; all of them if the old values are no longer available."""
+    """Those of the rows whose values differ since `begin`; all of them if that version cannot be read."""
     if not rows:
         return rows
     present = [name for name in watched.columns if name in at_end.schema.names]
@@ -226,7 +227,7 @@ def files_of(fragment: lance.LanceFragment, fields: frozenset[int]) -> frozenset
 
 BATCH_ROWS: Final = 65536
 ROW_ID: Final = "_rowid"
-# Floats are compared by their bits, so that NaN equals NaN.
+# Floats are compared by their bits, so that NaN equals NaN and -0.0 does not equal 0.0.
 BITS: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
@@ -258,43 +259,28 @@ def _differing(
 
 
 def same_values(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Compares two arrays of the same length element by element; works for every type."""
+    """Compares two arrays of the same length element by element and bit by bit; works for every type."""
     if first.type != second.type:
         return np.zeros(len(first), dtype=np.bool_)
-    if first.equals(second):
-        return np.ones(len(first), dtype=np.bool_)
     if pa.types.is_floating(first.type):
         bits = BITS[first.type.bit_width]
         first, second = first.view(bits), second.view(bits)
-    if not pa.types.is_nested(first.type):
+    if not pa.types.is_nested(first.type) and not isinstance(first, pa.ExtensionArray):
         try:
             return _equal(first, second)
         except pa.ArrowNotImplementedError:
             pass
-    return _by_halves(first, second)
+    is_same: npt.NDArray[np.bool_] = fingerprints([first]) == fingerprints([second])
+    return is_same
 
 
 def _equal(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
+    if first.equals(second):
+        return np.ones(len(first), dtype=np.bool_)
     equal = pc.fill_null(pc.equal(first, second), fill_value=False)
     both_null = pc.and_(first.is_null(), second.is_null())
     is_equal: npt.NDArray[np.bool_] = pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
     return is_equal
-
-
-def _by_halves(first: pa.Array, second: pa.Array) -> npt.NDArray[np.bool_]:
-    """Bisects the arrays, because Arrow compares nested values only as whole arrays."""
-    is_same = np.ones(len(first), dtype=np.bool_)
-    ranges = [(0, len(first))]
-    while ranges:
-        start, count = ranges.pop()
-        if first.slice(start, count).equals(second.slice(start, count)):
-            continue
-        if count == 1:
-            is_same[start] = False
-            continue
-        half = count // 2
-        ranges += [(start, half), (start + half, count - half)]
-    return is_same
 
 
 def _read(dataset: lance.LanceDataset, ids: npt.NDArray[np.uint64], columns: Sequence[str]) -> pa.Table:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -34,6 +34,7 @@ from tidemill.catalog.model.tables import Table
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
+from tidemill.lance.fingerprints import input_hashes, merge_segments
 from tidemill.lance.fragments import get_fragment
 from tidemill.storage.warehouse import open_location
 
@@ -54,25 +55,54 @@ class LanceCheckpoints:
     def location(self, subject_id: UUID, digest: str, scope: str) -> str:
         return f"{self._root}/{subject_id}/{digest.removeprefix('sha256:')[:16]}/{scope}"
 
+    def segment_location(self, subject_id: UUID, digest: str) -> str:
+        return f"{self._segment_root}/{subject_id}/{digest.removeprefix('sha256:')[:16]}"
+
+    @property
+    def _segment_root(self) -> str:
+        return f"{self._root.rpartition('/')[0]}/fingerprints"
+
+    def merge_segments(self, location: str, segments: Sequence[str], rows: int) -> tuple[str, ...]:
+        return merge_segments(location, segments, rows)
+
     def find_usable(
-        self, location: str, table: Table, version: int, inputs: Sequence[str]
+        self, location: str, table: Table, version: int, watched: Watched
     ) -> Sequence[CheckpointRef]:
-        self._salvage(location, table)
+        self._salvage(location, table, watched)
         refs = []
         changes: dict[int, Changes] = {}
         for checkpoint in list_checkpoints(location):
             if checkpoint.version not in changes:
                 first, last = sorted((checkpoint.version, version))
                 changes[checkpoint.version] = self._sources.changes(
-                    table, first, last, Watched(tuple(inputs))
+                    table, first, last, Watched(watched.inputs)
                 )
             since = changes[checkpoint.version]
-            usable = BitMap64() if since.is_total else checkpoint.rows - since.updated
+            if since.is_total:
+                usable = self._rows_of_same_inputs(checkpoint, table, version, watched)
+            else:
+                usable = checkpoint.rows - since.updated
             if usable:
                 refs.append(CheckpointRef(checkpoint.path, usable))
         return refs
 
-    def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
+    def _rows_of_same_inputs(
+        self, checkpoint: Checkpoint, table: Table, version: int, watched: Watched
+    ) -> BitMap64:
+        """The rows whose inputs have the same fingerprints; none if no fingerprints were kept."""
+        known = _open_table(checkpoint.path)
+        dataset = self._data.open(table, version)
+        # Without stable row ids the rows may be others by now.
+        is_known = INPUTS in known.schema.names and watched.expressions and dataset.has_stable_row_ids
+        if not is_known:
+            return BitMap64()
+        row_ids = known["row_id"].to_numpy()
+        found, hashes = input_hashes(dataset, row_ids, watched.expressions)
+        positions = _positions(row_ids, found)
+        is_same = known[INPUTS].to_numpy()[positions] == hashes
+        return row_set(np.sort(found[is_same]))
+
+    def keep(self, location: str, table: Table, version: int, file: ColumnFile, watched: Watched) -> None:
         dataset = self._data.open(table, version)
         values = _as_single_array(
             LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table()
@@ -83,7 +113,11 @@ class LanceCheckpoints:
         wanted = member_mask(row_ids, file.rows)
         offsets = (rows["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF))[wanted]
         failures = [failure for failure in file.failures if is_on_row_of(failure, file.rows)]
-        write_checkpoint(location, version, row_ids[wanted], values.take(pa.array(offsets)), failures)
+        kept_ids, inputs = row_ids[wanted], None
+        if watched.expressions:
+            found, hashes = input_hashes(dataset, kept_ids, watched.expressions)
+            inputs = hashes[_positions(found, kept_ids)]
+        write_checkpoint(location, version, kept_ids, values.take(pa.array(offsets)), failures, inputs)
 
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
         row_ids = np.array(rows.to_array(), dtype=np.uint64)
@@ -96,19 +130,28 @@ class LanceCheckpoints:
 
     def sweep(self, age: timedelta) -> None:
         """Removes files that are older than `age`."""
-        filesystem, directory = open_location(self._root)
-        selector = fs.FileSelector(directory, allow_not_found=True, recursive=True)
-        oldest = datetime.now(UTC) - age
-        for info in filesystem.get_file_info(selector):
-            if info.type is fs.FileType.File and info.mtime is not None and info.mtime < oldest:
-                filesystem.delete_file(info.path)
+        _sweep(self._root, age, frozenset())
 
-    def _salvage(self, location: str, table: Table) -> None:
+    def sweep_segments(self, age: timedelta, used: Collection[str]) -> None:
+        """Removes segments that are older than `age` and not among those used."""
+        _sweep(self._segment_root, age, frozenset(path.rpartition("/")[2] for path in used))
+
+    def _salvage(self, location: str, table: Table, watched: Watched) -> None:
         """Converts column files that were finished but never published into checkpoints."""
         for path, version, files in read_finished(location):
             for file in files:
-                self.keep(location, table, version, file)
+                self.keep(location, table, version, file, watched)
             remove_file(path)
+
+
+def _sweep(root: str, age: timedelta, kept: frozenset[str]) -> None:
+    filesystem, directory = open_location(root)
+    selector = fs.FileSelector(directory, allow_not_found=True, recursive=True)
+    oldest = datetime.now(UTC) - age
+    for info in filesystem.get_file_info(selector):
+        is_old = info.type is fs.FileType.File and info.mtime is not None and info.mtime < oldest
+        if is_old and info.base_name not in kept:
+            filesystem.delete_file(info.path)
 
 
 def _as_single_array(columns: pa.Table) -> pa.Array:
@@ -118,6 +161,8 @@ def _as_single_array(columns: pa.Table) -> pa.Array:
 
 
 VALUES: Final = ".arrow"
+# The column of fingerprints of what the values were computed from.
+INPUTS: Final = "inputs"
 FINISHED: Final = ".files"
 OPEN_FILES: Final = 4
 
@@ -140,19 +185,70 @@ def write_checkpoint(
     row_ids: npt.NDArray[np.uint64],
     values: pa.Array,
     failures: Iterable[RowFailure] = (),
+    inputs: npt.NDArray[np.uint64] | None = None,
 ) -> str:
-    """Writes a checkpoint atomically; rows that failed have a null value and their error."""
-    failed = {failure.row_id: json.dumps(asdict(failure)) for failure in failures}
-    errors = pa.nulls(len(row_ids), pa.string())
-    if failed:
-        errors = pa.array([failed.get(int(row_id)) for row_id in row_ids], pa.string())
-    batch = pa.record_batch(
-        [pa.array(row_ids, pa.uint64()), values, errors], names=["row_id", "value", "error"]
-    )
+    """Writes a checkpoint atomically; rows that failed have a null value and their error.
+
+    With `inputs`, fingerprints of what each row's value was computed from, values are found by content.
+    """
+    batch = _checkpoint_batch(row_ids, values, failures, inputs)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return _write(location, f"v{version}-{uuid4()}{VALUES}", sink.getvalue())
+
+
+def _checkpoint_batch(
+    row_ids: npt.NDArray[np.uint64],
+    values: pa.Array,
+    failures: Iterable[RowFailure],
+    inputs: npt.NDArray[np.uint64] | None,
+) -> pa.RecordBatch:
+    failed = {failure.row_id: json.dumps(asdict(failure)) for failure in failures}
+    errors = pa.nulls(len(row_ids), pa.string())
+    if failed:
+        errors = pa.array([failed.get(int(row_id)) for row_id in row_ids], pa.string())
+    columns = {"row_id": pa.array(row_ids, pa.uint64()), "value": values, "error": errors}
+    if inputs is not None:
+        columns[INPUTS] = pa.array(inputs, pa.uint64())
+    return pa.record_batch(columns)
+
+
+class CheckpointWriter:
+    """A checkpoint of one result that is written part by part, because it may not fit into memory.
+
+    Nobody sees it before `finish`.
+    """
+
+    def __init__(self, location: str, version: int, row_id: int, inputs: int) -> None:
+        self.inputs = inputs
+        self._row_id = row_id
+        self._filesystem, directory = open_location(location)
+        self._filesystem.create_dir(directory)
+        self._path = f"{directory}/v{version}-{uuid4()}{VALUES}"
+        self._sink = self._filesystem.open_output_stream(f"{self._path}.tmp")
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+
+    def write(self, values: pa.Array) -> None:
+        """Adds parts of the result, in order."""
+        row_ids = np.full(len(values), self._row_id, dtype=np.uint64)
+        batch = _checkpoint_batch(row_ids, values, (), np.full(len(values), self.inputs, dtype=np.uint64))
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._sink, batch.schema)
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        self._close()
+        self._filesystem.move(f"{self._path}.tmp", self._path)
+
+    def abandon(self) -> None:
+        self._close()
+        self._filesystem.delete_file(f"{self._path}.tmp")
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._sink.close()
 
 
 def write_finished(location: str, version: int, files: Sequence[ColumnFile]) -> None:
@@ -172,6 +268,15 @@ def list_checkpoints(location: str) -> Sequence[Checkpoint]:
     ]
 
 
+def find_checkpoints(location: str, known: Iterable[CheckpointRef] = ()) -> list[CheckpointRef]:
+    """All checkpoints whose values are found by content, without opening those that are known."""
+    refs = {ref.path: ref for ref in known}
+    for path in _paths(location, VALUES):
+        if path not in refs:
+            refs[path] = CheckpointRef(path, row_set(np.unique(_open_table(path)["row_id"].to_numpy())))
+    return list(refs.values())
+
+
 def remove_file(path: str) -> None:
     filesystem, name = open_location(path)
     filesystem.delete_file(name)
@@ -181,6 +286,14 @@ def remove_folder(location: str) -> None:
     filesystem, directory = open_location(location)
     if filesystem.get_file_info(directory).type is not fs.FileType.NotFound:
         filesystem.delete_dir(directory)
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """One result as it was checkpointed: its parts in order, or the failure that there was instead."""
+
+    parts: Iterable[pa.Array]
+    failure: RowFailure | None = None
 
 
 class CheckpointValues:
@@ -194,9 +307,12 @@ class CheckpointValues:
         self._with_failures = with_failures
 
     def find(
-        self, row_ids: npt.NDArray[np.uint64]
+        self, row_ids: npt.NDArray[np.uint64], inputs: npt.NDArray[np.uint64] | None = None
     ) -> tuple[npt.NDArray[np.int64], pa.Array | None, tuple[RowFailure, ...]]:
-        """Positions in `row_ids` that have a value, their values, and the failures among them."""
+        """Positions in `row_ids` that have a value, their values, and the failures among them.
+
+        With `inputs`, fingerprints of what the rows hold now, only values computed from the same are found.
+        """
         remaining = row_set(np.sort(row_ids)) if self._refs else BitMap64()
         positions: list[npt.NDArray[np.int64]] = []
         values: list[pa.Array] = []
@@ -205,14 +321,63 @@ class CheckpointValues:
             matching = ref.rows & remaining
             if not matching:
                 continue
-            remaining -= matching
             table = _narrowed(_open_table(ref.path), matching, with_failures=self._with_failures)
-            positions.append(_positions(row_ids, table["row_id"].to_numpy()))
-            values.append(table["value"].combine_chunks())
+            if inputs is not None:
+                table = _of_inputs(table, row_ids, inputs)
+            found = table["row_id"].to_numpy()
+            remaining -= row_set(np.sort(found))
+            positions.append(_positions(row_ids, found))
+            values.append(_single(table["value"]))
             failures += _failures(table)
         if not positions:
             return np.empty(0, dtype=np.int64), None, ()
         return np.concatenate(positions), pa.concat_arrays(values), tuple(failures)
+
+    def inputs_of(self, row_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Fingerprints of what the values of these rows, which `find` has found, were computed from.
+
+        Zero where none was kept.
+        """
+        hashes = np.zeros(len(row_ids), dtype=np.uint64)
+        remaining = row_set(np.sort(row_ids))
+        for ref in self._refs:
+            matching = ref.rows & remaining
+            table = _open_table(ref.path) if matching else None
+            if table is None or INPUTS not in table.schema.names:
+                continue
+            remaining -= matching
+            narrowed = _narrowed(table, matching, with_failures=True)
+            hashes[_positions(row_ids, narrowed["row_id"].to_numpy())] = narrowed[INPUTS].to_numpy()
+        return hashes
+
+    def has(self, row_id: int) -> bool:
+        """Whether there is a value for the row, whatever its inputs were."""
+        return any(row_id in ref.rows for ref in self._refs)
+
+    def find_result(self, row_id: int, inputs: int) -> SavedResult | None:
+        """The result of one row that may be large: its parts are read one after another."""
+        for ref in self._refs:
+            if row_id not in ref.rows:
+                continue
+            table = _open_table(ref.path)
+            is_wanted = (table["row_id"].to_numpy() == row_id) & (table[INPUTS].to_numpy() == inputs)
+            if not is_wanted.any():
+                continue
+            failures = _failures(table.select(["error"]).filter(pa.array(is_wanted)))
+            if not failures:
+                return SavedResult(_parts(table, is_wanted))
+            if self._with_failures:
+                return SavedResult((), failures[0])
+        return None
+
+
+def _parts(table: pa.Table, is_wanted: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
+    start = 0
+    for batch in table.select(["value"]).to_batches():
+        end = start + len(batch)
+        if is_wanted[start:end].any():
+            yield batch.column(0).filter(pa.array(is_wanted[start:end]))
+        start = end
 
 
 def _narrowed(table: pa.Table, rows: BitMap64, *, with_failures: bool) -> pa.Table:
@@ -222,9 +387,18 @@ def _narrowed(table: pa.Table, rows: BitMap64, *, with_failures: bool) -> pa.Tab
     return table.take(pa.array(np.flatnonzero(wanted)))
 
 
+def _of_inputs(table: pa.Table, row_ids: npt.NDArray[np.uint64], inputs: npt.NDArray[np.uint64]) -> pa.Table:
+    is_same = table[INPUTS].to_numpy() == inputs[_positions(row_ids, table["row_id"].to_numpy())]
+    return table.take(pa.array(np.flatnonzero(is_same)))
+
+
 def _positions(row_ids: npt.NDArray[np.uint64], wanted_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     order = np.argsort(row_ids, kind="stable")
     return order[np.searchsorted(row_ids, wanted_ids, sorter=order)]
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
 
 
 def _failures(table: pa.Table) -> list[RowFailure]:

@@ -25,7 +25,8 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.indexes import IndexDefinition, IndexStatistics, IndexType, TableIndex
 from tidemill.jobs.model.views import Partition
-from tidemill.jobs.ports import BuildWatch, TransactionEffect
+from tidemill.jobs.ports import TransactionEffect
+from tidemill.jobs.table_ports import BuildWatch
 from tidemill.lance.datasets import CommittingNamespace, LanceTableData, backoff, is_conflict, translated
 from tidemill.lance.field_paths import resolve_path
 from tidemill.lance.versions.commit import VersionOperations

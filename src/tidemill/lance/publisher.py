@@ -10,6 +10,10 @@ A column file fits if its fragment still holds the data files it was computed fr
 longer fit are returned as orphans, which the job checkpoints to reuse their values in a later part. The
 commit goes through `CommittingNamespace`, so the bookkeeping in `on_commit` becomes visible together with the
 version.
+
+Other writers may commit all the time, and an attempt wins only if nobody commits while it is built. So what
+an attempt has read of a fragment is kept for the next one (`_LiveRows`), which reads only what has changed.
+Column files that could not be committed after all attempts are returned as orphans as well.
 """
 
 from __future__ import annotations
@@ -19,21 +23,24 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import DataFile, FragmentMetadata
 from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.tables import Table
-from tidemill.jobs.model.columns import ColumnFile, Published
-from tidemill.jobs.model.coverage import Watched, key_mask, row_set
+from tidemill.jobs.model.columns import ColumnFile, FileMarks, Published
+from tidemill.jobs.model.coverage import Watched, row_set
 from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.ports import TransactionEffect
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.datasets import CommittingNamespace, LanceTableData, backoff, is_retryable, translated
 from tidemill.lance.fragments import with_deletions
+from tidemill.lance.freshness import WatchedFields, watched_fields
 from tidemill.lance.versions.commit import VersionOperations
+from tidemill.lance.view_edits import has_edits
 
 ATTEMPTS: Final = 60
 # A row's address combines the id of its fragment and its offset there.
@@ -51,16 +58,17 @@ class LancePublisher:
     def replace_column(
         self,
         table: Table,
-        columns: Sequence[str],
+        watched: Watched,
         files: Sequence[ColumnFile],
         on_commit: Callable[[Sequence[ColumnFile]], TransactionEffect],
     ) -> Published:
+        live = _LiveRows()
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(table, None)
-            for column in columns:
+            for column in watched.outputs:
                 if column not in dataset.schema.names:
                     raise TableColumnNotFound(table.ident, column, tuple(dataset.schema.names))
-            fitting, orphans = _split_by_fit(dataset, columns, files)
+            fitting, orphans = _split_by_fit(dataset, watched, files, live)
             if not fitting:
                 return Published(None, (), orphans)
             operation = LanceOperation.DataReplacement(
@@ -73,16 +81,23 @@ class LancePublisher:
             if version is not None:
                 return Published(version, fitting, orphans)
             backoff(attempt)
-        raise _too_busy(table)
+        return Published(None, (), tuple(files))
 
     def update_view(
-        self, view: Table, base: int, written: WrittenRows, removed: BitMap64, on_commit: TransactionEffect
+        self,
+        view: Table,
+        base: int,
+        columns: Sequence[str],
+        written: WrittenRows,
+        removed: BitMap64,
+        on_commit: TransactionEffect,
     ) -> int:
         new = [FragmentMetadata.from_json(text) for text in written.fragments]
+        live = _LiveRows()
         for attempt in range(ATTEMPTS):
             dataset = self._data.open(view, None)
-            _check_untouched(view, dataset, base, written)
-            updated, emptied = _remove_rows(dataset, view.data_location, removed)
+            _check_untouched(view, dataset, base, columns, written)
+            updated, emptied = _remove_rows(dataset, view.data_location, removed, live)
             operation = LanceOperation.Update(
                 removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=new
             )
@@ -119,11 +134,44 @@ class LancePublisher:
         return int(committed.version)
 
 
+class _LiveRows:
+    """The ids and addresses of the live rows of fragments; read once for each state of a fragment."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = {}
+
+    def of(
+        self, dataset: LanceDataset, fragments: Sequence[LanceFragment]
+    ) -> list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
+        """Row ids and row addresses for each of the fragments."""
+        unknown = [fragment for fragment in fragments if _state(fragment) not in self._known]
+        if unknown:
+            scanner = dataset.scanner(columns=[], with_row_id=True, with_row_address=True, fragments=unknown)
+            rows = scanner.to_table()
+            ids, addresses = rows["_rowid"].to_numpy(), rows["_rowaddr"].to_numpy()
+            places = addresses >> FRAGMENT_SHIFT
+            for fragment in unknown:
+                is_here = places == fragment.fragment_id
+                self._known[_state(fragment)] = ids[is_here], addresses[is_here]
+        return [self._known[_state(fragment)] for fragment in fragments]
+
+
+def _state(fragment: LanceFragment) -> tuple[object, ...]:
+    """Equal for two versions of a fragment only if they have the same live rows.
+
+    An overwrite may reuse a fragment id, with other files.
+    """
+    metadata = fragment.metadata
+    deletions = None if metadata.deletion_file is None else metadata.deletion_file.json()
+    return fragment.fragment_id, tuple(sorted(file.path for file in metadata.files)), deletions
+
+
 def _split_by_fit(
-    dataset: LanceDataset, columns: Sequence[str], files: Sequence[ColumnFile]
+    dataset: LanceDataset, watched: Watched, files: Sequence[ColumnFile], live: _LiveRows
 ) -> tuple[tuple[ColumnFile, ...], tuple[ColumnFile, ...]]:
     """The files that still fit, restricted to the rows that are still there, and the remainder as orphans."""
-    fields = field_ids(dataset, columns)
+    fields = field_ids(dataset, watched.outputs)
+    marked = watched_fields(dataset, watched.inputs, watched.outputs)
     every = field_ids(dataset, dataset.schema.names)
     present = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     fitting: list[ColumnFile] = []
@@ -132,12 +180,20 @@ def _split_by_fit(
         fragment = present.get(file.fragment_id)
         rows = BitMap64()
         if fragment is not None and _fits(file, fragment, fields, every):
-            rows = _rows_still_in(dataset, file, fragment)
-        if rows:
-            fitting.append(file if rows == file.rows else replace(file, rows=rows))
+            rows = _rows_still_in(dataset, file, fragment, live)
+        if fragment is not None and rows:
+            fitting.append(replace(file, rows=rows, marks=_marks(file, fragment, marked)))
         if rows != file.rows:
             orphans.append(replace(file, rows=file.rows - rows))
     return tuple(fitting), tuple(orphans)
+
+
+def _marks(file: ColumnFile, fragment: LanceFragment, fields: WatchedFields) -> FileMarks | None:
+    if file.marks is None:
+        return None
+    is_same = fields.input_mark(fragment) == file.marks.inputs
+    published = fields.marks(fragment, file.path) if is_same else ()
+    return replace(file.marks, before=fields.marks(fragment), published=published)
 
 
 def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], every: frozenset[int]) -> bool:
@@ -153,12 +209,14 @@ def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], eve
     )
 
 
-def _rows_still_in(dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment) -> BitMap64:
+def _rows_still_in(
+    dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment, live: _LiveRows
+) -> BitMap64:
     """The file's rows that are still in the fragment: an update moves a row and marks it as deleted here."""
     if fragment.physical_rows - fragment.num_deletions == file.live_rows:
         return file.rows
-    rows = dataset.scanner(columns=[], with_row_id=True, fragments=[fragment]).to_table()
-    return file.rows & row_set(np.sort(rows["_rowid"].to_numpy()))
+    [(ids, _)] = live.of(dataset, [fragment])
+    return file.rows & row_set(np.sort(ids))
 
 
 def _is_race(error: Exception) -> bool:
@@ -167,12 +225,19 @@ def _is_race(error: Exception) -> bool:
     return any(words in text for words in ("concurrent", "Commit conflict", "does not exist", "was removed"))
 
 
-def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: WrittenRows) -> None:
+def _check_untouched(
+    view: Table, dataset: LanceDataset, base: int, columns: Sequence[str], written: WrittenRows
+) -> None:
     """Changed rows carry over columns written by others, which must not have changed since `base`.
 
-    Raises ViewRowsChanged.
+    Nor must the view's own columns have changed in any row: nobody would see it afterwards. Raises
+    ViewRowsChanged.
     """
-    if dataset.version == base or not written.moved:
+    if dataset.version == base:
+        return
+    if has_edits(dataset.checkout_version(base), dataset, columns):
+        raise ViewRowsChanged(view.ident)
+    if not written.moved:
         return
     changes = find_changes(dataset, base, Watched(tuple(dataset.schema.names)))
     if changes.is_total or not changes.updated.isdisjoint(written.moved):
@@ -180,22 +245,20 @@ def _check_untouched(view: Table, dataset: LanceDataset, base: int, written: Wri
 
 
 def _remove_rows(
-    dataset: LanceDataset, location: str, removed: BitMap64
+    dataset: LanceDataset, location: str, removed: BitMap64, live: _LiveRows
 ) -> tuple[list[FragmentMetadata], list[int]]:
     """The fragments with rows marked as deleted, and the ids of fragments that lose all rows."""
     updated: list[FragmentMetadata] = []
     emptied: list[int] = []
     if not removed:
         return updated, emptied
-    rows = dataset.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
-    is_removed = key_mask(rows["_rowid"].to_numpy(), removed)
-    addresses = rows["_rowaddr"].to_numpy()
-    affected = set(np.unique(addresses[is_removed] >> FRAGMENT_SHIFT).tolist())
-    for fragment in dataset.get_fragments():
-        if fragment.fragment_id not in affected:
+    fragments = dataset.get_fragments()
+    members = np.array(removed.to_array(), dtype=np.uint64)
+    for fragment, (ids, addresses) in zip(fragments, live.of(dataset, fragments), strict=True):
+        is_removed = np.isin(ids, members)
+        if not is_removed.any():
             continue
-        is_here = addresses >> FRAGMENT_SHIFT == fragment.fragment_id
-        remaining = (addresses[is_here & ~is_removed] & OFFSET_MASK).astype(np.uint32)
+        remaining = (addresses[~is_removed] & OFFSET_MASK).astype(np.uint32)
         if not len(remaining):
             emptied.append(fragment.fragment_id)
             continue
@@ -206,5 +269,6 @@ def _remove_rows(
 
 def _too_busy(table: Table) -> ConcurrentModification:
     return ConcurrentModification(
-        f"{table.ident} changed {ATTEMPTS} times while a commit was tried; giving up"
+        f"others have committed to {table.ident} during each of {ATTEMPTS} attempts to publish a refresh; "
+        "refresh it again while fewer writers write into the view"
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
 from tidemill.catalog.errors import InvalidTableState, TableAlreadyExists, TableStorageMissing
 from tidemill.catalog.locations import TableLocations
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import DependantPolicy, NamespacePath, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableKind, VersionEntry
+from tidemill.catalog.operations.dependants import lock_for_removal
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
@@ -29,6 +30,7 @@ class RegistrationOperations:
     ) -> None:
         self._store = store
         self._authorizer = authorizer
+        self._files = files
         self._locations = TableLocations(files)
         self._manifests = StoredManifests(files)
         self._versions = versions
@@ -48,37 +50,49 @@ class RegistrationOperations:
         with self._store.transaction() as tx:
             _find_replaced(tx, ident, mode)
         self._check_readable(table)
-        retry_deadlocks(lambda: self._add_or_replace(table, mode))
+        retry_deadlocks(lambda: self._add_or_replace(caller, table, mode))
         self._versions.find_latest(table)
         return table
 
-    def deregister(self, caller: Caller, ident: TableIdent) -> Table:
-        """Keeps the data and the versions: their manifests are published before the rows are removed."""
+    def deregister(
+        self, caller: Caller, ident: TableIdent, policy: DependantPolicy = DependantPolicy.RESTRICT
+    ) -> Table:
+        """Keeps the data and the versions: their manifests are published before the rows are removed.
+
+        Raises HasDependants like a drop. Views that go with the table are dropped with their data.
+        """
         self._authorizer.require(caller, Permission.MANAGE, ident)
         with suppress(TableStorageMissing):
             self._versions.find_latest(self._versions.get_table(ident, MAIN_BRANCH))
-        return retry_deadlocks(lambda: self._remove(ident))
+        removed = retry_deadlocks(lambda: self._remove(caller, ident, policy))
+        for view in removed[1:]:
+            self._files.remove_table(view.location)
+        return removed[0]
 
     def rename(self, caller: Caller, ident: TableIdent, target: TableIdent) -> None:
         self._authorizer.require(caller, Permission.MANAGE, ident)
         self._authorizer.require(caller, Permission.WRITE, target)
         retry_deadlocks(lambda: self._rename(ident, target))
 
-    def _add_or_replace(self, table: Table, mode: RegisterMode) -> None:
+    def _add_or_replace(self, caller: Caller, table: Table, mode: RegisterMode) -> None:
         with self._store.transaction() as tx:
             # The root is the lock for locations.
             tx.namespaces.lock_all([NamespacePath(), table.ident.namespace])
             replaced = _find_replaced(tx, table.ident, mode)
             if replaced is not None:
+                restrict = DependantPolicy.RESTRICT
+                lock_for_removal(tx, self._authorizer, caller, f"Table {table.ident}", [replaced], restrict)
                 tx.tables.remove(replaced.table_id)
             self._locations.check_free(tx, table.location)
             tx.tables.add(table)
 
-    def _remove(self, ident: TableIdent) -> Table:
+    def _remove(self, caller: Caller, ident: TableIdent, policy: DependantPolicy) -> Sequence[Table]:
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
-            tx.tables.remove(table.table_id)
-        return table
+            removed = lock_for_removal(tx, self._authorizer, caller, f"Table {ident}", [table], policy)
+            for each in removed:
+                tx.tables.remove(each.table_id)
+        return removed
 
     def _rename(self, ident: TableIdent, target: TableIdent) -> None:
         with self._store.transaction() as tx:

@@ -6,14 +6,15 @@ row id, and the rest is added or removed. Stable ids matter because other comput
 them. If every recomputed row were written as new, each refresh would make all of them stale, and columns that
 others have added to the view would lose their values.
 
-Everything is vectorized over whole batches. Rows are numbered by group (key, or key and position), hashes
-find candidates, and the values decide.
+Chunks are matched by what they say before where they are: a chunk that moved keeps its row, and with it what
+was computed beside it. Everything is vectorized over whole batches. Rows are numbered by group (key, or key
+and position), hashes find candidates, and the values decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.lance.changes import BITS, same_values
+from tidemill.lance.chunk_identity import Path, find_main_text, identity_parts
 from tidemill.lance.key_hashes import NULL_HASH, SEED, Hashes, key_array
 
 FACTOR: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -29,6 +31,7 @@ POSITION_FACTOR: Final = np.uint64(0x5851F42D4C957F2D)
 SHIFT: Final = np.uint64(31)
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Pair: TypeAlias = tuple[Numbers, Numbers]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NO_MATCH: Final = -1
@@ -45,27 +48,48 @@ class Match:
 def match_rows(new: pa.RecordBatch, old: pa.RecordBatch, key: str, position: str | None) -> Match:
     """Pairs rows of two batches that have the same key; `position` names the column that orders them.
 
-    First pairs rows at the same position with equal content, then rows with equal content elsewhere. Of the
-    rest it pairs rows at the same position or, without positions, rows that are the only ones of their key.
+    With positions, it pairs rows with the same position and content, then of the rest those with the same
+    content, identity (see `chunk_identity`), longest text, or position, in this order. Without positions, it
+    pairs rows with the same content, and rows that are the only ones of their key; nothing less will do,
+    because there a number may be what identifies a row.
     """
     match = Match(np.full(len(new), NO_MATCH), np.zeros(len(new), dtype=np.bool_))
     if not len(new) or not len(old):
         return match
     content = [name for name in new.schema.names if name not in (key, position)]
     groups = _group_numbers(_numbers(new, key), _numbers(old, key))
-    aligned: Numbers | None = None
-    if position is not None:
-        aligned = _aligned(*_group_numbers(*groups, _numbers(new, position), _numbers(old, position)))
-        _accept(match, new, old, np.arange(len(new)), aligned, content, is_same=True)
-    unmatched = _unmatched(groups, match)
     if position is None:
-        unmatched = _without_single_rows(groups, *unmatched)
-    _match_content(match, new, old, groups, unmatched, content, is_same=position is None)
-    _match_rest(match, groups, aligned)
-    if position is None:
-        pairs = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
-        match.is_same[pairs] = same_rows(new, old, pairs, match.old[pairs], content)
+        _match_without_positions(match, new, old, groups, content)
+        return match
+    places = _numbers(new, position), _numbers(old, position)
+    aligned = _aligned(*_group_numbers(*groups, *places))
+    _match_unmoved(match, new, old, aligned, content)
+    rows = _in_order(groups, places, _unmatched(groups, match))
+    _match_moved(match, _candidates(new, old, groups, rows, content, has_identity=True))
+    _match_positions(match, groups, aligned)
     return match
+
+
+def _match_without_positions(
+    match: Match, new: pa.RecordBatch, old: pa.RecordBatch, groups: Pair, content: Sequence[str]
+) -> None:
+    rows = _without_single_rows(groups, *_unmatched(groups, match))
+    candidates = _candidates(new, old, groups, rows, content, has_identity=False)
+    equal, _ = candidates.pair(match, candidates.new.columns)
+    match.is_same[rows[0][equal]] = True
+    _match_single_rows(match, groups)
+    pairs = np.flatnonzero((match.old != NO_MATCH) & ~match.is_same)
+    match.is_same[pairs] = same_rows(new, old, pairs, match.old[pairs], content)
+
+
+def _match_unmoved(
+    match: Match, new: pa.RecordBatch, old: pa.RecordBatch, aligned: Numbers, content: Sequence[str]
+) -> None:
+    """Pairs rows at the same position with equal content."""
+    rows = np.flatnonzero(aligned != NO_MATCH)
+    equal = rows[same_rows(new, old, rows, aligned[rows], content)]
+    match.old[equal] = aligned[equal]
+    match.is_same[equal] = True
 
 
 def numbered(groups: npt.NDArray[np.int64]) -> Numbers:
@@ -77,70 +101,131 @@ def numbered(groups: npt.NDArray[np.int64]) -> Numbers:
     return numbers
 
 
-def _match_content(
-    match: Match,
+@dataclass(frozen=True)
+class _Side:
+    """Rows of one of the batches: their keys, columns and parts of columns, and the hashes of these."""
+
+    rows: Numbers
+    keys: Numbers
+    values: Mapping[Path, pa.Array]
+    hashes: Mapping[Path, Hashes]
+    columns: Sequence[Path]
+    identity: Sequence[Path]
+
+    @classmethod
+    def of(
+        cls,
+        batch: pa.RecordBatch,
+        groups: Numbers,
+        rows: Numbers,
+        columns: Sequence[str],
+        *,
+        has_identity: bool,
+    ) -> _Side:
+        taken = _rows(batch, rows)
+        whole: dict[Path, pa.Array] = {(name,): taken.column(name) for name in columns}
+        named = columns if has_identity else ()
+        parts = {path: part for name in named for path, part in identity_parts(name, taken.column(name))}
+        values = whole | parts
+        hashes = {path: _hashes(array) for path, array in values.items()}
+        return cls(rows, groups[rows], values, hashes, list(whole), list(parts))
+
+    def is_constant(self, path: Path) -> bool:
+        """Whether all rows of each key have the same value."""
+        hashes = self.hashes[path]
+        of_keys = np.zeros(int(self.keys.max(initial=0)) + 1, dtype=np.uint64)
+        of_keys[self.keys] = hashes
+        return bool(np.all(of_keys[self.keys] == hashes))
+
+    def without(self, paired: Numbers) -> _Side:
+        if not len(paired):
+            return self
+        kept = np.delete(np.arange(len(self.rows)), paired)
+        return replace(
+            self,
+            rows=self.rows[kept],
+            keys=self.keys[kept],
+            values={path: self.values[path].take(pa.array(kept)) for path in self.identity},
+            hashes={path: self.hashes[path][kept] for path in self.identity},
+        )
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Rows of both batches that may still be paired."""
+
+    new: _Side
+    old: _Side
+
+    def pair(self, match: Match, paths: Sequence[Path]) -> Pair:
+        """Pairs rows of the same key with equal values there, in order; returns which rows it paired."""
+        if not paths or not len(self.new.rows) or not len(self.old.rows):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        hashes = [_combined([side.hashes[path] for path in paths]) for side in (self.new, self.old)]
+        new, old = _equal_hashes((self.new.keys, self.old.keys), (hashes[0], hashes[1]))
+        is_same = np.ones(len(new), dtype=np.bool_)
+        for path in paths:
+            is_same &= same_values(_taken(self.new.values[path], new), _taken(self.old.values[path], old))
+        match.old[self.new.rows[new[is_same]]] = self.old.rows[old[is_same]]
+        return new[is_same], old[is_same]
+
+    def without(self, paired: Pair) -> _Candidates:
+        return _Candidates(self.new.without(paired[0]), self.old.without(paired[1]))
+
+
+def _candidates(
     new: pa.RecordBatch,
     old: pa.RecordBatch,
-    groups: tuple[Numbers, Numbers],
-    unmatched: tuple[Numbers, Numbers],
+    groups: Pair,
+    rows: Pair,
     columns: Sequence[str],
     *,
-    is_same: bool,
-) -> None:
-    """Pairs rows of the same key with equal content, in order."""
-    new_unmatched, old_unmatched = unmatched
-    if not len(new_unmatched) or not len(old_unmatched):
-        return
-    new_hashes = row_hashes(_rows(new, new_unmatched), columns).view(np.int64)
-    old_hashes = row_hashes(_rows(old, old_unmatched), columns).view(np.int64)
-    groups_by_content = _group_numbers(
-        groups[0][new_unmatched], groups[1][old_unmatched], new_hashes, old_hashes
-    )
-    aligned = _aligned(
-        *_group_numbers(*groups_by_content, numbered(groups_by_content[0]), numbered(groups_by_content[1]))
-    )
-    is_aligned = aligned != NO_MATCH
-    _accept(
-        match,
-        new,
-        old,
-        new_unmatched[is_aligned],
-        old_unmatched[aligned[is_aligned]],
-        columns,
-        is_same=is_same,
+    has_identity: bool,
+) -> _Candidates:
+    return _Candidates(
+        _Side.of(new, groups[0], rows[0], columns, has_identity=has_identity),
+        _Side.of(old, groups[1], rows[1], columns, has_identity=has_identity),
     )
 
 
-def _accept(
-    match: Match,
-    new: pa.RecordBatch,
-    old: pa.RecordBatch,
-    new_rows: Numbers,
-    old_rows: Numbers,
-    columns: Sequence[str],
-    *,
-    is_same: bool,
-) -> None:
-    """Records the candidate pairs whose values are equal."""
-    is_pair = old_rows != NO_MATCH
-    new_rows, old_rows = new_rows[is_pair], old_rows[is_pair]
-    equal = same_rows(new, old, new_rows, old_rows, columns)
-    match.old[new_rows[equal]] = old_rows[equal]
-    match.is_same[new_rows[equal]] = is_same
+def _match_moved(match: Match, candidates: _Candidates) -> None:
+    """Pairs rows that are at another position, or whose numbers say that they are."""
+    rest = candidates.without(candidates.pair(match, candidates.new.columns))
+    # What is equal in all rows of a key, such as the title of the document, does not tell its chunks apart.
+    telling = [p for p in rest.new.identity if not (rest.new.is_constant(p) and rest.old.is_constant(p))]
+    paired = rest.pair(match, telling)
+    main = find_main_text({path: (rest.new.values[path], rest.old.values[path]) for path in telling})
+    if main is not None and telling != [main]:
+        rest.without(paired).pair(match, [main])
 
 
-def _match_rest(match: Match, groups: tuple[Numbers, Numbers], aligned: Numbers | None) -> None:
+def _equal_hashes(keys: Pair, hashes: tuple[Hashes, Hashes]) -> Pair:
+    """Rows of both sides with equal keys and hashes: the first with the first, the second with the second."""
+    # Rows with equal values have equal hashes, so that these differ after the mixing if the keys do.
+    new, old = (part ^ (key.view(np.uint64) * FACTOR) for key, part in zip(keys, hashes, strict=True))
+    new_order, old_order = np.argsort(new, kind="stable"), np.argsort(old, kind="stable")
+    new, old = new[new_order], old[old_order]
+    numbers = np.arange(len(new)) - np.searchsorted(new, new, side="left")
+    partners = np.searchsorted(old, new, side="left") + numbers
+    is_paired = partners < np.searchsorted(old, new, side="right")
+    aligned = np.full(len(new), NO_MATCH)
+    aligned[new_order[is_paired]] = old_order[partners[is_paired]]
+    paired = np.flatnonzero(aligned != NO_MATCH)
+    return paired, aligned[paired]
+
+
+def _match_positions(match: Match, groups: Pair, aligned: Numbers) -> None:
+    """Pairs rows at the same position, whatever their content: the chunk there was edited."""
     new_unmatched, old_unmatched = _unmatched(groups, match)
-    if not len(new_unmatched):
-        return
-    if aligned is not None:
-        is_free = np.zeros(len(groups[1]), dtype=np.bool_)
-        is_free[old_unmatched] = True
-        candidates = aligned[new_unmatched]
-        is_usable = (candidates != NO_MATCH) & is_free[candidates]
-        match.old[new_unmatched[is_usable]] = candidates[is_usable]
-        return
-    new_single, old_single = _single_rows(groups, new_unmatched, old_unmatched)
+    is_free = np.zeros(len(groups[1]), dtype=np.bool_)
+    is_free[old_unmatched] = True
+    candidates = aligned[new_unmatched]
+    is_usable = (candidates != NO_MATCH) & is_free[candidates]
+    match.old[new_unmatched[is_usable]] = candidates[is_usable]
+
+
+def _match_single_rows(match: Match, groups: Pair) -> None:
+    new_single, old_single = _single_rows(groups, *_unmatched(groups, match))
     order = np.argsort(groups[1][old_single], kind="stable")
     slots = np.searchsorted(groups[1][old_single], groups[0][new_single], sorter=order)
     match.old[new_single] = old_single[order[slots]]
@@ -158,7 +243,7 @@ def same_rows(
 
 def _group_numbers(
     new: Numbers, old: Numbers, new_more: Numbers | None = None, old_more: Numbers | None = None
-) -> tuple[Numbers, Numbers]:
+) -> Pair:
     """Numbers the distinct values (or pairs of values), consistently for both sides."""
     _, numbers = np.unique(np.concatenate([new, old]), return_inverse=True)
     if new_more is not None and old_more is not None:
@@ -177,7 +262,21 @@ def _aligned(new: Numbers, old: Numbers) -> Numbers:
     return aligned
 
 
-def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, Numbers]:
+def _in_order(groups: Pair, places: Pair, rows: Pair) -> Pair:
+    """The rows by key and position, so that the same texts of a key are paired in the order they stand in."""
+    width = int(max(places[0].max(initial=0), places[1].max(initial=0))) + 1
+    ordered = [
+        _sorted_by(number[of] * width + place[of], of)
+        for number, place, of in zip(groups, places, rows, strict=True)
+    ]
+    return ordered[0], ordered[1]
+
+
+def _sorted_by(values: Numbers, rows: Numbers) -> Numbers:
+    return rows if np.all(values[1:] >= values[:-1]) else rows[np.argsort(values, kind="stable")]
+
+
+def _unmatched(groups: Pair, match: Match) -> Pair:
     """Rows without a match, of keys that have such rows on both sides."""
     is_free = np.ones(len(groups[1]), dtype=np.bool_)
     is_free[match.old[match.old != NO_MATCH]] = False
@@ -189,18 +288,14 @@ def _unmatched(groups: tuple[Numbers, Numbers], match: Match) -> tuple[Numbers, 
     return new_candidates, old_candidates
 
 
-def _single_rows(
-    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
-) -> tuple[Numbers, Numbers]:
+def _single_rows(groups: Pair, new_rows: Numbers, old_rows: Numbers) -> Pair:
     """Rows that are the only ones of their key, on both sides."""
     new_counts, old_counts = _counts(groups, new_rows, old_rows)
     is_single = (new_counts == 1) & (old_counts == 1)
     return new_rows[is_single[groups[0][new_rows]]], old_rows[is_single[groups[1][old_rows]]]
 
 
-def _without_single_rows(
-    groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers
-) -> tuple[Numbers, Numbers]:
+def _without_single_rows(groups: Pair, new_rows: Numbers, old_rows: Numbers) -> Pair:
     """Leaves out rows that are the only ones of their key: they match whatever their content."""
     new_single, old_single = _single_rows(groups, new_rows, old_rows)
     return (
@@ -209,7 +304,7 @@ def _without_single_rows(
     )
 
 
-def _counts(groups: tuple[Numbers, Numbers], new_rows: Numbers, old_rows: Numbers) -> tuple[Numbers, Numbers]:
+def _counts(groups: Pair, new_rows: Numbers, old_rows: Numbers) -> Pair:
     count = int(max(groups[0].max(initial=0), groups[1].max(initial=0))) + 1
     return (
         np.bincount(groups[0][new_rows], minlength=count),
@@ -223,21 +318,28 @@ def _numbers(batch: pa.RecordBatch, column: str) -> Numbers:
 
 
 def _rows(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
-    return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+    return batch if _is_all(rows, len(batch)) else batch.take(pa.array(rows))
 
 
 def _taken(column: pa.Array, rows: Numbers) -> pa.Array:
-    is_whole = len(rows) == len(column) and bool(np.all(rows == np.arange(len(rows))))
-    return column if is_whole else column.take(pa.array(rows))
+    return column if _is_all(rows, len(column)) else column.take(pa.array(rows))
+
+
+def _is_all(rows: Numbers, count: int) -> bool:
+    return len(rows) == count and bool(np.all(rows == np.arange(count)))
 
 
 def row_hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> Hashes:
     """One hash per row; equal rows have equal hashes."""
-    hashes = np.full(len(batch), SEED, dtype=np.uint64)
-    for name in columns:
-        hashes = hashes * FACTOR + _hashes(batch.column(name))
-        hashes ^= hashes >> SHIFT
-    return hashes
+    return _combined([np.full(len(batch), SEED), *(_hashes(batch.column(name)) for name in columns)])
+
+
+def _combined(hashes: Sequence[Hashes]) -> Hashes:
+    combined, *more = hashes
+    for part in more:
+        combined = combined * FACTOR + part
+        combined ^= combined >> SHIFT
+    return combined
 
 
 def _hashes(array: pa.Array) -> Hashes:

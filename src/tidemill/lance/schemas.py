@@ -14,14 +14,16 @@ from lance import LanceDataset, LanceOperation, Transaction
 
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import TableIdent, check_name
+from tidemill.catalog.model.identifiers import DependantPolicy, TableIdent, check_name
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
+from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
+from tidemill.jobs.service.column_drops import ColumnDrops, DependantsChanged, PlannedDrop
 from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.lance.datasets import CommittingNamespace, backoff, is_conflict, translated
-from tidemill.lance.field_paths import parse_path, resolve_path
+from tidemill.lance.field_paths import get_field, parse_path, resolve_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
 from tidemill.lance.versions.commit import VersionOperations
@@ -35,12 +37,17 @@ Change = Callable[[LanceDataset, CommittingNamespace], LanceDataset]
 
 class SchemaOperations:
     def __init__(
-        self, authorizer: Authorizer, versions: VersionOperations, computed: ColumnOperations
+        self,
+        authorizer: Authorizer,
+        versions: VersionOperations,
+        computed: ColumnOperations,
+        drops: ColumnDrops,
     ) -> None:
         self._authorizer = authorizer
         self._versions = versions
         self._schemas = LanceTableSchemas(versions)
         self._computed = computed
+        self._drops = drops
 
     def add_columns(
         self, caller: Caller, ident: TableIdent, branch: str, columns: Sequence[NewColumn]
@@ -71,14 +78,44 @@ class SchemaOperations:
                     new_names[segments[0]] = alteration.rename
         return self._schemas.alter_columns(table, alterations, self._renaming(table, new_names))
 
-    def drop_columns(self, caller: Caller, ident: TableIdent, branch: str, paths: Sequence[str]) -> int:
+    def drop_columns(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        branch: str,
+        paths: Sequence[str],
+        policy: DependantPolicy = DependantPolicy.RESTRICT,
+    ) -> int:
+        """Raises HasDependants if others read them, unless the policy says what becomes of those.
+
+        Computed columns and views read the main branch, so a drop on another one breaks nothing.
+        """
         table = self._writable(caller, ident, branch)
         if not paths:
             raise InvalidInput("columns", "is empty; name at least one column")
-        parsed = [parse_path(path, "columns") for path in paths]
-        top_level = [segments[0] for segments in parsed if len(segments) == 1]
-        on_commit = self._computed.forgetting(table, top_level) if table.branch == MAIN_BRANCH else _no_effect
-        return self._schemas.drop_columns(table, paths, on_commit)
+        if table.branch != MAIN_BRANCH:
+            return self._schemas.drop_columns(table, paths, _no_effect)
+        schema = self._schemas.schema(table)
+        fields = [get_field(ident, schema, path, "columns")[0] for path in dict.fromkeys(paths)]
+        forget = self._computed.forgetting(table, _top_level(fields))
+        if policy is DependantPolicy.FORCE:
+            return self._schemas.drop_columns(table, paths, forget)
+        for attempt in range(ATTEMPTS):
+            drop = self._drops.plan(caller, table, fields, policy)
+            try:
+                return self._drop_with_dependants(table, paths, fields, drop)
+            except DependantsChanged:
+                backoff(attempt)
+            finally:
+                drop.remove_files()
+        raise ConcurrentModification(f"What depends on {ident} changes too fast to drop columns; try again")
+
+    def _drop_with_dependants(
+        self, table: Table, paths: Sequence[str], fields: Sequence[tuple[str, ...]], drop: PlannedDrop
+    ) -> int:
+        forget = self._computed.forgetting(table, [*_top_level(fields), *drop.columns])
+        added = [quoted(name) for name in drop.columns]
+        return self._schemas.drop_columns(table, [*paths, *added], drop.on_commit(forget))
 
     def update_field_metadata(
         self, caller: Caller, ident: TableIdent, branch: str, updates: Sequence[FieldMetadataUpdate]
@@ -101,6 +138,10 @@ class SchemaOperations:
         return table
 
 
+def _top_level(fields: Sequence[tuple[str, ...]]) -> list[str]:
+    return [path[0] for path in fields if len(path) == 1]
+
+
 def _check_new(names: Sequence[str]) -> None:
     if not names:
         raise InvalidInput("new_columns", "is empty; name at least one column")
@@ -119,6 +160,11 @@ class LanceTableSchemas:
 
     def __init__(self, versions: VersionOperations) -> None:
         self._versions = versions
+
+    def schema(self, table: Table) -> pa.Schema:
+        namespace = CommittingNamespace(self._versions, table)
+        with translated(table.ident, namespace):
+            return namespace.open().schema
 
     def add_columns(self, table: Table, columns: Sequence[NewColumn]) -> int:
         for index, column in enumerate(columns):
@@ -196,7 +242,9 @@ class LanceTableSchemas:
                 try:
                     return change(dataset, namespace)
                 except OSError as error:
-                    if namespace.failure is not None or not (namespace.lost_race or is_conflict(error)):
+                    if namespace.failure is not None:
+                        raise namespace.failure from error
+                    if not (namespace.lost_race or is_conflict(error)):
                         raise
             backoff(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to alter its columns; try again")

@@ -15,15 +15,17 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import TidemillError
 from tidemill.jobs.model.columns import path_of, quoted
-from tidemill.jobs.model.coverage import Changes, Watched, key_mask, row_set
-from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot
+from tidemill.jobs.model.coverage import Changes, Coverage, Watched, key_mask, row_set
+from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot, ViewEdits
 from tidemill.jobs.model.views import CHILD_INDEX, Partition, SourceQuery
 from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import find_changes
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.filters import check_filter
+from tidemill.lance.freshness import changed_rows, check_results, field_paths, trace_field
 from tidemill.lance.indexes import index_partitions
 from tidemill.lance.key_hashes import key_array
+from tidemill.lance.view_edits import find_edits
 
 WORDS: Final = re.compile(r"\w+")
 
@@ -42,12 +44,22 @@ class LanceSourceTables:
                 FragmentInfo(f.id, f.physical_rows, f.physical_rows - f.num_deletions) for f in fragments
             ),
             has_stable_row_ids=dataset.has_stable_row_ids,
+            field_ids=field_paths(dataset),
         )
+
+    def trace_field(self, table: Table, path: str, field_id: int, since: int, version: int) -> str:
+        return trace_field(self._data.open(table, version), path, field_id, since)
 
     def changes(self, table: Table, base: int, end: int, watched: Watched) -> Changes:
         if base == end:
             return Changes()
         return find_changes(self._data.open(table, end), base, watched)
+
+    def check_results(self, table: Table, version: int, coverage: Coverage, watched: Watched) -> Changes:
+        return check_results(self._data.open(table, version), coverage, watched)
+
+    def changed_rows(self, table: Table, version: int, coverage: Coverage, columns: Sequence[str]) -> Changes:
+        return changed_rows(self._data.open(table, version), coverage, columns)
 
     def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
         if where is not None:
@@ -125,6 +137,16 @@ class LanceSourceTables:
         except (OSError, ValueError) as error:
             raise VersionGone(table.ident, version) from error
         return row_set(np.unique(key_array(list(key_columns.columns))))
+
+    def view_edits(self, view: Table, published: int, key: str | None, columns: Sequence[str]) -> ViewEdits:
+        dataset = self._data.open(view, None)
+        if dataset.version == published:
+            return ViewEdits(published)
+        try:
+            before = dataset.checkout_version(published)
+        except (OSError, ValueError):
+            return ViewEdits(dataset.version, lost_reason=f"version {published} of the view is gone")
+        return find_edits(before, dataset, key, columns)
 
     def keyed_rows(self, view: Table, version: int, key: str | None, wanted: BitMap64 | None) -> KeyedRows:
         dataset = self._data.open(view, version)

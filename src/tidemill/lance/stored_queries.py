@@ -14,23 +14,38 @@ from tidemill.catalog.model.sql import quoted_name, with_names_replaced
 from tidemill.catalog.model.tables import Page, StoredQuery, Table, TableKind
 from tidemill.catalog.ports import Authorizer, CatalogStore, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
+from tidemill.jobs.ports import JobStore
+from tidemill.jobs.service.unchanged_columns import check_unchanged
+from tidemill.jobs.table_ports import TableData
 from tidemill.lance.model.queries import TableQuery
 
 
 class StoredQueryOperations:
-    def __init__(self, store: CatalogStore, authorizer: Authorizer, files: TableFiles) -> None:
+    def __init__(self, store: JobStore, authorizer: Authorizer, files: TableFiles, data: TableData) -> None:
         self._store = store
         self._authorizer = authorizer
         self._files = files
+        self._data = data
 
-    def create(self, caller: Caller, query: StoredQuery) -> StoredQuery:
-        """Raises TableAlreadyExists, NamespaceNotFound. Stored queries share their names with tables."""
+    def create(self, caller: Caller, query: StoredQuery, version: int) -> StoredQuery:
+        """`version` is that of the source which the query was checked against.
+
+        Raises TableAlreadyExists, NamespaceNotFound: stored queries share their names with tables. Raises
+        ColumnsChanged if the source has other columns by now.
+        """
         self._authorizer.require(caller, Permission.WRITE, query.table.ident)
         self._authorizer.require(caller, Permission.READ, query.source)
         # It has no data, but a location of its own, like everything that has a name.
         table = replace(query.table, location=self._files.location_of(query.table.table_id))
         stored = replace(query, table=table)
+        with self._store.reading() as tx:
+            source = tx.tables.get(stored.source)
+        schema = self._data.schema(source, version)
         with self._store.transaction() as tx:
+            # A drop of the source, or of its columns, waits for this, or has happened.
+            tx.tables.lock_all({stored.source})
+            tx.tables.get(stored.source)
+            check_unchanged(tx, self._data, source, version, schema)
             tx.tables.add(table)
             tx.stored_queries.add(stored)
         return stored

@@ -23,17 +23,20 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import (
     SYSTEM_NAMESPACE,
     CreateMode,
+    DependantPolicy,
     Namespace,
     NamespacePath,
     TableIdent,
 )
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind, TableVersion
 from tidemill.catalog.nonblocking import may_block
+from tidemill.catalog.operations.dependants import lock_for_removal
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogTransaction,
     TableFiles,
 )
+from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import JobStore
 from tidemill.lance.datasets import CommittingNamespace, LanceTableData, translated
@@ -158,8 +161,17 @@ class TableOperations:
         with self._store.reading() as tx:
             return [table.ident for table in tx.tables.list_under(root, declared)]
 
-    def drop(self, caller: Caller, ident: TableIdent) -> Table:
+    def drop(
+        self, caller: Caller, ident: TableIdent, policy: DependantPolicy = DependantPolicy.RESTRICT
+    ) -> Table:
+        """Raises HasDependants if views are made from it, unless the policy says what becomes of them."""
         self._authorizer.require(caller, Permission.MANAGE, ident)
+        removed = retry_deadlocks(lambda: self._remove(caller, ident, policy))
+        for table in removed:
+            self._files.remove_table(table.location)
+        return removed[0]
+
+    def _remove(self, caller: Caller, ident: TableIdent, policy: DependantPolicy) -> Sequence[Table]:
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
             if not self._locations.is_managed(table.location):
@@ -168,9 +180,10 @@ class TableOperations:
                     f"its data at {table.location} is outside the warehouse and cannot be deleted; "
                     "deregister it instead",
                 )
-            tx.tables.remove(table.table_id)
-        self._files.remove_table(table.location)
-        return table
+            removed = lock_for_removal(tx, self._authorizer, caller, f"Table {ident}", [table], policy)
+            for each in removed:
+                tx.tables.remove(each.table_id)
+        return removed
 
     def _create_new(self, table: Table, rows: pa.RecordBatchReader) -> None:
         try:

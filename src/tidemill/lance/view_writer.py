@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from pyroaring import BitMap64
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import key_mask, row_set
 from tidemill.jobs.model.views import Difference, ViewTarget, WrittenRows
+from tidemill.lance.fingerprints import Hashes, SetFingerprint, fingerprints
 from tidemill.lance.fragments import FragmentSink, with_row_ids
 from tidemill.lance.row_matching import NO_MATCH, Match, match_rows, numbered, row_hashes, same_rows
 
@@ -40,6 +42,14 @@ EXAMPLES: Final = 10
 LONGEST_TEXT: Final = 200
 ROWS_AT_ONCE: Final = 65536
 WHOLE_BLOBS: Final = "all_binary"
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """Rows that a view has now: their ids, and their contents with the columns that others added."""
+
+    row_ids: npt.NDArray[np.uint64]
+    rows: pa.RecordBatch
 
 
 class ViewWriter:
@@ -69,16 +79,25 @@ class ViewWriter:
     ) -> None:
         self._open.close()
 
-    def put(self, batch: pa.RecordBatch) -> None:
-        """Adds rows of some keys; a key's rows must all be in one batch."""
+    def find(self, keys: npt.NDArray[np.int64]) -> HeldRows | None:
+        """What the view holds for these keys, to be passed on to `put`; None for an empty view."""
+        return None if self._existing is None else self._existing.of(keys)
+
+    def put(self, batch: pa.RecordBatch, held: HeldRows | None = None) -> None:
+        """Adds rows of some keys; a key's rows must all be in one batch.
+
+        `held` is what the view holds for these keys, and perhaps for others, if it has been read already.
+        """
         if not len(batch):
             return
         if self._existing is None or self._target.key is None:
             self._add(batch)
             return
-        row_ids, old = self._existing.of(_keys(batch, self._target.key))
+        if held is None:
+            held = self._existing.of(_keys(batch, self._target.key))
+        old = held.rows
         match = match_rows(batch, old.select(batch.schema.names), self._target.key, self._target.place)
-        self._apply_match(batch, old, row_ids, match)
+        self._apply_match(batch, old, held.row_ids, match)
 
     def put_stream(self, key: int | None, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the rows of one key (None: of the whole view) in batches; rows are matched by content."""
@@ -90,6 +109,15 @@ class ViewWriter:
             is_there, row_ids = waiting.take_same(batch)
             self._keep(row_ids)
             self._add(batch.filter(pa.array(~is_there)))
+
+    def keep(self, key: int | None) -> None:
+        """Leaves the rows of one key (None: of the whole view) as they are."""
+        if self._existing is not None:
+            self._keep(self._existing.ids_of(key))
+
+    def held_fingerprint(self, key: int | None) -> Hashes:
+        """A hash over the rows that the view has of one key (None: of the whole view)."""
+        return SetFingerprint().value if self._existing is None else self._existing.fingerprint(key)
 
     def finish(self) -> WrittenRows:
         new = [json.dumps(fragment.to_json()) for fragment in self._new.close()]
@@ -186,14 +214,23 @@ class ExistingRows:
         order = np.lexsort((row_ids, keys))
         self._keys, self._row_ids = keys[order], row_ids[order]
 
-    def of(self, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], pa.RecordBatch]:
-        """The ids and contents of the rows with one of these keys."""
+    def of(self, keys: npt.NDArray[np.int64]) -> HeldRows:
+        """The rows with one of these keys."""
         row_ids = self._ids_of(keys)
-        return row_ids, self.take(row_ids)
+        return HeldRows(row_ids, self.take(row_ids))
 
     def ids_of(self, key: int | None) -> npt.NDArray[np.uint64]:
         """The ids of the rows with the key, or of all rows if it is None."""
         return self._row_ids if key is None else self._ids_of(np.array([key], dtype=np.int64))
+
+    def fingerprint(self, key: int | None) -> Hashes:
+        """A hash over the rows with the key, or over all if it is None; the key itself does not count."""
+        held, row_ids = SetFingerprint(), self.ids_of(key)
+        names = [name for name in self.own if name != self._target.key]
+        for start in range(0, len(row_ids), ROWS_AT_ONCE):
+            rows = self.take(row_ids[start : start + ROWS_AT_ONCE])
+            held.add(fingerprints([rows.column(name) for name in names]))
+        return held.value
 
     def _ids_of(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         wanted = np.unique(keys)

@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 from tidemill.jobs.model.options import BackfillRequest, PreviewRequest
 from tidemill.sdk.definitions import Columns, column_entry, quoted, struct_outputs
+from tidemill.sdk.errors import AlreadyExists, FunctionDiffers, InvalidRequest
 from tidemill.sdk.explain import Explanation, backfill_explanation
+from tidemill.sdk.functions import function_of
 from tidemill.sdk.http import Params, ServerClient, pages
 from tidemill.sdk.jobs import Job, Preview, get_job, read_preview
 from tidemill.sdk.names import dotted, url_id
@@ -18,6 +20,7 @@ from tidemill.sdk.status import ColumnStatus, RowErrorInfo, column_status, row_e
 
 Selection = Literal["stale", "missing", "failed"]
 SELECTIONS: Final = ("stale", "missing", "failed")
+Kept = Literal["computed"]
 
 
 class TableHandle:
@@ -137,7 +140,7 @@ def job_id_of(job: Job | str | None) -> str | None:
     return job.id if isinstance(job, Job) else job
 
 
-class ComputedColumns(TableHandle):
+class ComputedColumns(ColumnInspection):
     """What a table can do with columns that functions fill."""
 
     def add_column(
@@ -151,6 +154,9 @@ class ComputedColumns(TableHandle):
             inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
             auto_backfill: Start a backfill automatically when rows are new or out of date.
 
+        Raises:
+            InvalidRequest: The column is there already; the message says how to replace its function.
+
         >>> import tidemill
         >>> @tidemill.udf
         ... def letters(text: str) -> int:
@@ -160,7 +166,7 @@ class ComputedColumns(TableHandle):
         DataType(int64)
         """
         column = column_entry({name: ""}, function, inputs, auto_backfill=auto_backfill)
-        self._post("table", "add_columns", {"new_columns": [{"name": name, "virtual_column": column}]})
+        self._declare(name, column)
 
     def add_columns(
         self,
@@ -196,18 +202,30 @@ class ComputedColumns(TableHandle):
         """
         outputs = struct_outputs(columns, function)
         column = column_entry(outputs, function, inputs, auto_backfill=auto_backfill)
-        entry = {"name": next(iter(outputs)), "virtual_column": column}
-        self._post("table", "add_columns", {"new_columns": [entry]})
+        self._declare(next(iter(outputs)), column)
 
-    def alter_column(self, name: str, function: Any, *, inputs: Sequence[str] | None = None) -> None:
-        """Changes the function that fills a column from now on.
+    def alter_column(
+        self,
+        name: str,
+        function: Any,
+        *,
+        inputs: Sequence[str] | None = None,
+        keep: Kept | None = None,
+    ) -> Explanation:
+        """Changes the function that fills a column from now on, and returns what the next backfill will do.
 
-        The values stay until the next backfill, which recomputes every row; the type must stay the same.
+        The values stay until the next backfill. It recomputes every row, or with `keep="computed"` only rows
+        that failed, are missing or have inputs that changed. The type must stay the same.
 
         Args:
             name: A column of the table; from now on it is a computed one.
             function: Declared with `@tidemill.udf`.
             inputs: The columns it reads, in the order of its parameters; by default those of its declaration.
+            keep: `"computed"` keeps the values that earlier versions of the function have computed; they
+                count as fresh. The inputs must stay the same.
+
+        Returns:
+            The plan of a backfill: `.rows` to compute, and `.expected_seconds` if earlier jobs tell.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -218,18 +236,22 @@ class ComputedColumns(TableHandle):
         >>> @tidemill.udf
         ... def size(text: str) -> int:
         ...     return len(text.encode())
-        >>> docs.alter_column("size", size)
-        >>> docs.explain("size").rows
+        >>> docs.alter_column("size", size, keep="computed").rows
+        0
+        >>> docs.alter_column("size", size).rows
         2
         """
         column = column_entry({name: ""}, function, inputs)
-        alteration = {"path": quoted(name), "virtual_column": column}
+        alteration = {"path": quoted(name), "virtual_column": column, **({"keep": keep} if keep else {})}
         self._post("table", "alter_columns", {"alterations": [alteration]})
+        self._client.refused_functions.pop((self.levels, name), None)
+        return self.explain(name)
 
     def backfill(
         self,
         column: str,
         *,
+        function: Any = None,
         where: str | None = None,
         only: Selection | None = None,
         retry_failed: bool = False,
@@ -253,6 +275,8 @@ class ComputedColumns(TableHandle):
 
         Args:
             column: A column declared with `add_column`, or one of those declared with `add_columns`.
+            function: The function that the program has for the column. If the catalog has another version of
+                it, no job is started. Without it, the job calls the version that the catalog has.
             where: An SQL condition; exactly these rows are computed, up to date or not.
             only: Of the rows that need work, only those that are stale, missing or failed: skipped by an
                 earlier job because the function failed. Cannot be combined with `where`.
@@ -275,6 +299,10 @@ class ComputedColumns(TableHandle):
             commit_granularity: Publish after this many fragments instead of all at once.
             idempotency_key: The same key gives the same job instead of a second one.
 
+        Raises:
+            FunctionDiffers: `function` is another version than the catalog has; the message says how to
+                replace it.
+
         >>> import tidemill
         >>> @tidemill.udf
         ... def words(text: str) -> int:
@@ -286,7 +314,9 @@ class ComputedColumns(TableHandle):
         >>> docs.query(columns=["text", "words"]).to_pylist()
         [{'text': 'a tide', 'words': 2}, {'text': 'the mill', 'words': 2}]
         """
-        return self._start_backfill(request_body(BackfillRequest, locals()), idempotency_key)
+        body = request_body(BackfillRequest, locals())
+        self._check_function(column, function)
+        return self._start_backfill(body, idempotency_key)
 
     def retry_failed(
         self,
@@ -398,6 +428,40 @@ class ComputedColumns(TableHandle):
         path, params = self._management_path("preview")
         job = get_job(self._client, self._client.post(path, body, params=params)["job_id"])
         return read_preview(self.name, column, job.id, job.wait(timeout).result or {})
+
+    def _declare(self, name: str, column: Mapping[str, Any]) -> None:
+        """Declares columns; remembers the function if they are there already, for the backfill after that."""
+        refused, key = self._client.refused_functions, (self.levels, name)
+        try:
+            self._post("table", "add_columns", {"new_columns": [{"name": name, "virtual_column": column}]})
+        except (InvalidRequest, AlreadyExists):
+            refused[key] = (column["udf_name"], column["udf_version"])
+            raise
+        refused.pop(key, None)
+
+    def _check_function(self, column: str, function: Any) -> None:
+        """Raises FunctionDiffers for a function that is given, and warns about one that was refused."""
+        refused = self._client.refused_functions.get((self.levels, column))
+        if function is not None:
+            given = function_of(function)
+            problem = self._find_difference(column, given.name, given.digest)
+            if problem is not None:
+                raise FunctionDiffers(problem)
+        elif refused is not None:
+            problem = self._find_difference(column, *refused)
+            if problem is not None:
+                warnings.warn(f"{problem}. This job calls the version of the catalog", stacklevel=3)
+
+    def _find_difference(self, column: str, name: str, digest: str) -> str | None:
+        current = next((found for found in self.column_status(column).functions if found.is_current), None)
+        if current is None or current.digest == digest:
+            return None
+        call = f'alter_column("{column}", {name}'
+        return (
+            f"{self.name}.{column} is filled by {current.name} ({current.digest:.15}), and {name} of this "
+            f'program is another version ({digest:.15}): call {call}, keep="computed") to keep the values '
+            f"computed so far, or {call}) to recompute every row"
+        )
 
     def _start_backfill(self, body: Mapping[str, Any], idempotency_key: str | None) -> Job:
         path, params = self._client.object_path("table", self.levels, "backfill_column")

@@ -1,9 +1,12 @@
-"""The identity of a function's code: equal for equal code in every process, another after any change."""
+"""The identity of a function's code: equal for equal code in every process, another after any change.
+
+How code was written does not matter: comments, formatting, docstrings, hints, names of files and lines. Code
+that reads docstrings or source text is the exception: then those count as well, wherever they are.
+"""
 
 from __future__ import annotations
 
 import copyreg
-import dis
 import enum
 import hashlib
 import inspect
@@ -16,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tidemill.sdk.bytecode import DOC, DOC_READERS, SOURCE_READERS, globals_read, names_read, steps_of
 from tidemill.sdk.payload import is_local, is_local_name
 
 # What a code object does; file names, line numbers and qualified names say only where it was written.
@@ -28,7 +32,6 @@ BEHAVIOUR_FLAGS: Final = (
 )
 # Globals that say where code was written.
 PLACE_NAMES: Final = frozenset({"__builtins__", "__file__", "__name__", "__qualname__", "__spec__"})
-GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 # Attributes of classes that say where they were written, or that every process creates again.
 CLASS_NOISE: Final = frozenset(
     {
@@ -57,15 +60,26 @@ def code_digest(*parts: Any) -> str:
     """`sha256:` and the hash of functions, classes, instances and plain values, with all they refer to."""
     walk = _Walk()
     walk.value(parts)
+    if walk.texts_read:
+        walk = _Walk(texts=frozenset(walk.texts_read))
+        walk.value(parts)
     return f"sha256:{walk.hexdigest()}"
 
 
 class _Walk:
-    """One pass over a graph of values; what was seen before is named by its number, so cycles end."""
+    """One pass over a graph of values; what was seen before is named by its number, so cycles end.
 
-    def __init__(self, seen: Mapping[int, tuple[int, Any]] | None = None) -> None:
+    `texts_read` are the ways in which the code was found to read docstrings or source, `texts` those that are
+    known from an earlier pass.
+    """
+
+    def __init__(
+        self, seen: Mapping[int, tuple[int, Any]] | None = None, texts: frozenset[str] = frozenset()
+    ) -> None:
         self._hash = hashlib.sha256()
         self._seen = dict(seen or {})
+        self._texts = texts
+        self.texts_read: set[str] = set()
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
@@ -108,8 +122,9 @@ class _Walk:
 
     def _member(self, item: Any) -> str:
         """The digest of an item by itself; one that leads back to its set ends where it was seen before."""
-        walk = _Walk(self._seen)
+        walk = _Walk(self._seen, self._texts)
         walk.value((item,))
+        self.texts_read |= walk.texts_read
         return f"sha256:{walk.hexdigest()}"
 
     def _sequence(self, kind: str, items: list[Any]) -> None:
@@ -123,13 +138,14 @@ class _Walk:
             return
         self._token("function")
         self._code(function.__code__)
+        self._text(function)
         self.value((function.__defaults__, _sorted(function.__kwdefaults__ or {})))
         self.value(tuple(_closure(function)))
         attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
         if attributes:
             self._token("attributes")
             self.value(_sorted(attributes))
-        for name in sorted(_global_names(function.__code__) - PLACE_NAMES):
+        for name in sorted(globals_read(function.__code__) - PLACE_NAMES):
             if name in function.__globals__:
                 self._token("global", name)
                 self._global(function.__globals__[name], function.__code__)
@@ -140,24 +156,37 @@ class _Walk:
             return
         # Of a module of the user's own, only what the code names can matter.
         self._token("local module")
-        for name in sorted(_all_names(reader) & vars(value).keys()):
+        for name in sorted(names_read(reader) & vars(value).keys()):
             self._token("attribute", name)
             self._global(vars(value)[name], reader)
 
     def _code(self, code: CodeType) -> None:
-        self._token("code", code.co_code.hex(), str(code.co_flags & BEHAVIOUR_FLAGS))
+        self.texts_read |= DOC_READERS & names_read(code)
+        self._token("code", str(code.co_flags & BEHAVIOUR_FLAGS))
         self._token(
             "arguments", str(code.co_argcount), str(code.co_posonlyargcount), str(code.co_kwonlyargcount)
         )
-        self._token("exceptions", code.co_exceptiontable.hex())
-        self.value((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
-        self.value(code.co_consts)
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self.value((arguments, code.co_freevars, code.co_cellvars))
+        for step in steps_of(code, with_docs=bool(self._texts)):
+            self._token(step.operation, step.argument, step.edges)
+            self.value(step.constant)
+        if self._texts:
+            self.value(code.co_consts[:1])
+
+    def _text(self, written: FunctionType | type) -> None:
+        """What the code can read of how it was written, if it does."""
+        if self._texts:
+            self._token("doc", str(vars(written).get(DOC) if isinstance(written, type) else written.__doc__))
+        if self._texts & SOURCE_READERS:
+            self._token("source", _source(written))
 
     def _class(self, cls: type) -> None:
         if not is_local_name(cls.__module__):
             self._token("installed", cls.__module__, cls.__qualname__)
             return
         self._token("class", cls.__name__)
+        self._text(cls)
         self.value(cls.__bases__)
         if is_local_name(type(cls).__module__):
             self._token("metaclass")
@@ -182,7 +211,8 @@ class _Walk:
             self.value(("property", value.fget, value.fset, value.fdel))
         else:
             # A cache around a function pickles as its name alone.
-            self.value((type(value), *_state(value), getattr(value, "__wrapped__", None)))
+            state = _state(value, with_docs=bool(self._texts))
+            self.value((type(value), *state, getattr(value, "__wrapped__", None)))
 
     def _token(self, *words: str) -> None:
         for word in words:
@@ -208,7 +238,7 @@ def _known(value: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _state(value: Any) -> tuple[Any, ...]:
+def _state(value: Any, *, with_docs: bool) -> tuple[Any, ...]:
     """What pickle would keep of an instance, in an order that is the same in every process."""
     try:
         reducer = copyreg.dispatch_table.get(type(value))
@@ -218,9 +248,12 @@ def _state(value: Any) -> tuple[Any, ...]:
             f"a {type(value).__qualname__} cannot be sent to a worker; make it in setup() or in the function"
         ) from error
     if isinstance(reduced, str):
-        return (reduced,)
+        # A wrapper is known by what it wraps; its name says where it was written.
+        return () if hasattr(value, "__wrapped__") else (reduced,)
     make, arguments, *rest = reduced
     state = rest[0] if rest else None
+    if isinstance(state, dict) and not with_docs:
+        state = {name: part for name, part in state.items() if name != DOC}
     items = [list(part) for part in rest[1:3] if isinstance(part, Iterator)]
     return (make, arguments, _sorted(state) if isinstance(state, dict) else state, items)
 
@@ -243,20 +276,11 @@ def _closure(function: FunctionType) -> Iterator[Any]:
             yield None
 
 
-def _global_names(code: CodeType) -> set[str]:
-    names = {str(step.argval) for step in dis.get_instructions(code) if step.opname in GLOBAL_READS}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _global_names(constant)
-    return names
-
-
-def _all_names(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _all_names(constant)
-    return names
+def _source(written: FunctionType | type) -> str:
+    try:
+        return inspect.getsource(written)
+    except (OSError, TypeError):
+        return ""
 
 
 def _sorted(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

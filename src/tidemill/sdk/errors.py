@@ -7,6 +7,7 @@ ClientError
 │   ├── NotFound · AlreadyExists · Conflict
 │   ├── RequestTooLarge · NotSupported · TooManyRequests
 │   └── ServerFault · ServerUnavailable
+├── FunctionDiffers               the catalog has another version of a function than the program
 ├── ServerUnreachable             no answer at all
 ├── ServerNotStarted              the embedded server did not start
 ├── JobFailed · JobCancelled      how a job ended
@@ -79,6 +80,10 @@ class ServerFault(TidemillRequestError): ...
 
 
 class ServerUnavailable(TidemillRequestError): ...
+
+
+class FunctionDiffers(ClientError):
+    """A column is filled by another version of the function; the message says how to replace it."""
 
 
 class ServerUnreachable(ClientError):

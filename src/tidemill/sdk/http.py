@@ -30,6 +30,8 @@ class ServerClient:
     ) -> None:
         self.url = url.rstrip("/")
         self.api_key = api_key
+        # Name and digest of functions for columns that were there already, by table and column.
+        self.refused_functions: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {}
         headers = {"x-api-key": api_key} if api_key else {}
         # Proxies from the environment must not stand between a user and the server on their own machine.
         self._http = httpx.Client(

@@ -334,6 +334,11 @@ class Job:
         return dict(found) if found is not None else None
 
     @property
+    def rows_left(self) -> int:
+        """Rows that still needed work when a backfill ended, because others kept writing or by request."""
+        return int((self.result or {}).get("rows_left", 0))
+
+    @property
     def verification(self) -> Verification | None:
         """What a finished job of `View.verify` found."""
         found = self.result

@@ -23,6 +23,7 @@ from tidemill.sdk.options import (
     OnError,
     Policy,
     PolicyName,
+    dependant_flags,
     drop_manifest,
     list_manifests,
     policy_request,
@@ -130,10 +131,13 @@ class LakeViews:
         path, params = self._client.object_path("namespace", levels, "materialized_view/list")
         return [name for page in pages(self._client, path, params) for name in page.get("views", [])]
 
-    def drop_view(self, name: Name) -> None:
-        """Removes a view and its data; refuses a table that is not a view."""
+    def drop_view(self, name: Name, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes a view and its data; refuses a table that is not a view.
+
+        `cascade` and `force` are those of `drop_table`, for views that are made from this one.
+        """
         path, params = self._client.object_path("materialized_view", levels_of(name), "drop")
-        self._client.post(path, params=params)
+        self._client.post(path, params={**params, **dependant_flags(cascade=cascade, force=force)})
 
 
 def _defined(definition: ViewDefinition | str) -> ViewDefinition:
@@ -228,10 +232,14 @@ class Lake(LakeViews):
         found = pages(self._client, path, params)
         return [name for page in found for name in page.get("namespaces", [])]
 
-    def drop_namespace(self, name: Name, *, cascade: bool = False) -> None:
-        """Removes a namespace; with `cascade` also everything in it."""
+    def drop_namespace(self, name: Name, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes a namespace; with `cascade` also everything in it.
+
+        Refused if views elsewhere are made from tables in it, unless `force` leaves them without a source.
+        """
         behavior = "Cascade" if cascade else "Restrict"
-        self._namespace(levels_of(name), "drop", {"mode": "Fail", "behavior": behavior})
+        body = {"mode": "Fail", "behavior": behavior, **({"force": True} if force else {})}
+        self._namespace(levels_of(name), "drop", body)
 
     def create_table(self, name: Name, data: Any, *, mode: Mode = "create") -> Table:
         """Creates a table from rows.
@@ -276,10 +284,16 @@ class Lake(LakeViews):
         path, params = self._client.object_path("namespace", namespace_levels(namespace), "table/list")
         return [name for page in pages(self._client, path, params) for name in page.get("tables", [])]
 
-    def drop_table(self, name: Name) -> None:
-        """Removes a table or view and its data."""
+    def drop_table(self, name: Name, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes a table or view and its data; refused if views are made from it.
+
+        Args:
+            name: `"space.table"` or a list of levels.
+            cascade: Also remove the views that are made from it.
+            force: Remove just this one; views that are made from it cannot be refreshed any more.
+        """
         path, params = self._client.object_path("table", levels_of(name), "drop")
-        self._client.post(path, params=params)
+        self._client.post(path, params={**params, **dependant_flags(cascade=cascade, force=force)})
 
     def jobs(
         self,

@@ -1,4 +1,4 @@
-"""Options of jobs: error policies, manifests, and the arguments of a method as the body of a request."""
+"""Options of jobs and drops: error policies, manifests, the arguments of a method as a request's body."""
 
 from __future__ import annotations
 
@@ -217,3 +217,8 @@ def request_body(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_it_is(given: Any) -> Any:
     return given
+
+
+def dependant_flags(*, cascade: bool, force: bool) -> dict[str, str]:
+    """Query parameters that say what becomes of those who depend on what is dropped."""
+    return {name: "true" for name, given in (("cascade", cascade), ("force", force)) if given}

@@ -16,9 +16,10 @@ from tidemill.sdk.http import from_answer
 class ColumnStatus:
     """The rows of a computed column at a version of its table.
 
-    Each row is `fresh`, `stale` (a value of another version of the function, or of inputs that have changed
-    since) or `missing` (never computed). Rows that were skipped because the function failed are null; they
-    count as fresh, and as `failed`. `functions` are the versions that the values come from.
+    Each row is either `fresh`, `stale` (a value of another version of the function, or of inputs that have
+    changed since), `missing` (never computed) or `failed` (null, because the function failed and the row was
+    skipped). `functions` are the versions that the values come from; values of versions that are kept count
+    as fresh. `reason` says why the column cannot be computed if one that its function reads is gone.
     """
 
     table: str
@@ -31,17 +32,19 @@ class ColumnStatus:
     missing: int
     failed: int
     functions: tuple[FunctionRows, ...]
+    reason: str | None = None
 
     @property
     def is_fresh(self) -> bool:
         """Whether every row holds a value of the function and the inputs as they are now."""
-        return self.fresh == self.rows and not self.failed
+        return self.fresh == self.rows
 
     def __str__(self) -> str:
         return (
             f"{self.table}.{self.column} at version {self.version} of {self.branch}: "
             f"{counted(self.rows, 'row')}, {self.fresh:,} fresh, {self.stale:,} stale, "
             f"{self.missing:,} missing, {self.failed:,} failed"
+            f"{'' if self.reason is None else '; ' + self.reason}"
         )
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.sdk.computed import ColumnInspection, ComputedColumns
+from tidemill.sdk.computed import ComputedColumns
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import ChunkerDefinition, QueryDefinition
+from tidemill.sdk.options import dependant_flags
 from tidemill.sdk.status import Lineage, lineage
 
 
-class Table(ComputedColumns, ColumnInspection):
+class Table(ComputedColumns):
     """A table of the lake; nothing is read until it is needed.
 
     In the examples, `docs` has the rows `{"id": 1, "text": "a tide"}` and `{"id": 2, "text": "the mill"}`.
@@ -113,6 +114,35 @@ class Table(ComputedColumns, ColumnInspection):
             # Lance adds the place in its source.
             problem = str(error).partition(", /")[0]
             raise ValueError(f"{self.name}: the columns cannot be read: {problem}") from error
+
+    def drop_columns(
+        self,
+        columns: Sequence[str],
+        *,
+        cascade: bool = False,
+        force: bool = False,
+        branch: str | None = None,
+    ) -> None:
+        """Removes columns, or fields inside columns (`"a.b"`); refused if others read them.
+
+        Computed columns of the table, views and stored queries may read a column. They read the main branch,
+        so nothing is refused on another one.
+
+        Args:
+            columns: The names. Columns that one function fills together are dropped together.
+            cascade: Also remove the computed columns, views and stored queries that read them.
+            force: Remove just these; what reads them cannot be computed any more, and its status says why.
+            branch: The branch of the table, by default `main`.
+
+        >>> docs.drop_columns(["id"])
+        >>> docs.schema.names
+        ['text']
+        """
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a list of names, such as [{columns!r}]")
+        path, params = self._client.object_path("table", self.levels, "drop_columns")
+        body = {"columns": list(columns)} if branch is None else {"columns": list(columns), "branch": branch}
+        self._client.post(path, body, params={**params, **dependant_flags(cascade=cascade, force=force)})
 
     def select(self, *names: str, **made: Any) -> QueryDefinition:
         """Some columns, and others that SQL expressions or functions make, as the definition of a view.

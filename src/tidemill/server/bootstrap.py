@@ -25,6 +25,7 @@ from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.jobs.model.jobs import Clusters
 from tidemill.jobs.planning.column_progress import Assessor
+from tidemill.jobs.service.column_drops import ColumnDrops
 from tidemill.jobs.service.columns import ColumnOperations
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.explain import Explainer
@@ -150,6 +151,7 @@ def build_operations(
     files, data, versions = adapters.files, adapters.data, adapters.versions
     refs = RefOperations(store, authorizer, versions)
     columns = ColumnOperations(store, authorizer, files, data, adapters.sources)
+    drops = ColumnDrops(store, authorizer, files, adapters.sources)
     iceberg = build_iceberg(store, files, authorizer, adapters.signer)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, files),
@@ -161,14 +163,14 @@ def build_operations(
         refs=refs,
         batches=BatchOperations(store, authorizer, files, versions),
         functions=FunctionOperations(store, authorizer),
-        schemas=SchemaOperations(authorizer, versions, columns),
+        schemas=SchemaOperations(authorizer, versions, columns, drops),
         indexes=IndexOperations(store, authorizer, versions, LanceTableIndexes(versions, data), jobs),
         transactions=TransactionOperations(store, authorizer, versions, data),
         columns=columns,
         views=ViewOperations(store, authorizer, files, data, adapters.sources, jobs),
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, adapters.cipher),
-        stored_queries=StoredQueryOperations(store, authorizer, files),
+        stored_queries=StoredQueryOperations(store, authorizer, files, data),
         explain=Explainer(
             store,
             authorizer,
@@ -180,7 +182,9 @@ def build_operations(
         ),
         provenance=ColumnProvenance(store, authorizer, versions, adapters.assessor),
         lineage=Lineage(store, authorizer, versions, adapters.sources),
-        view_status=ViewStatusOperations(store, authorizer, versions, adapters.view_assessor),
+        view_status=ViewStatusOperations(
+            store, authorizer, versions, adapters.view_assessor, adapters.sources
+        ),
         environments=environments,
         iceberg_tables=iceberg.tables,
         iceberg_views=iceberg.views,

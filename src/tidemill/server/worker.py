@@ -1,14 +1,15 @@
 """The worker process: one Spark session, one job at a time.
 
-The main thread claims and runs jobs. Between jobs it waits for the next poll, or until the server that
-started it writes to its standard input because a job was submitted. Two more threads run beside it: one
-records that the worker is alive, the other runs maintenance (auto-backfill, auto-refresh, purges, old
-checkpoints). A maintenance task that fails is logged and tried again when it is next due, so that it cannot
-stop the others.
+Spark starts in a thread of its own. The main thread claims and runs jobs from the beginning: a job that has
+nothing to do ends before Spark has started, and others wait for Spark at their first stage. Between jobs it
+waits for the next poll, or until the server that started it writes to its standard input because a job was
+submitted. Two more threads run beside it: one records that the worker is alive, the other runs maintenance
+(auto-backfill, auto-refresh, purges, old checkpoints). A maintenance task that fails is logged and tried
+again when it is next due, so that it cannot stop the others.
 
 A process has one Spark session, so each cluster has its own workers. If the session dies, the worker releases
 its job and exits, and the server that started it starts another. If it kept running, it would fail every job
-it claims.
+it claims. The same happens if the session does not start.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import structlog
 
 from tidemill.catalog.model.callers import BACKFILL_CALLER, REFRESH_CALLER
 from tidemill.errors import TidemillError, Unavailable
+from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.jobs import Failure, Job
 from tidemill.jobs.model.options import (
     BackfillRequest,
@@ -37,6 +39,7 @@ from tidemill.jobs.model.options import (
     RefreshRequest,
     VerifyRequest,
 )
+from tidemill.jobs.ports import JobStore
 from tidemill.jobs.worker.auto_jobs import AutoBackfill, AutoRefresh
 from tidemill.jobs.worker.backfill import BackfillRunner
 from tidemill.jobs.worker.indexing import IndexRunner
@@ -47,12 +50,15 @@ from tidemill.jobs.worker.verify import VerifyRunner
 from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
+from tidemill.lance.view_results import LanceViewResults
 from tidemill.server.access_control import AllowEverything
 from tidemill.server.bootstrap import Adapters, build_jobs, build_purger, open_adapters
 from tidemill.server.processes import configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings
 from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions
+from tidemill.spark.startup import SparkNotStarted, SparkStart
+from tidemill.spark.target import SparkTarget
 
 HEARTBEAT_SECONDS: Final = 2.0
 CHECKPOINT_CLEANUP_SECONDS: Final = 3600.0
@@ -73,26 +79,20 @@ def work(settings: ServerSettings) -> None:
     # Spark reads the interpreter of its Python workers only from this variable; others would lack our code.
     os.environ["PYSPARK_PYTHON"] = target.config.get("spark.pyspark.python", sys.executable)
     is_stopping, wakeup = Event(), Event()
-    worker: JobWorker | None = None
+    adapters = open_adapters(settings, AllowEverything())
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    spark = SparkStart.begin(lambda: start_cluster(target, settings.function_host()), wakeup.set)
+    worker = build_worker(adapters, settings, spark, owner)
 
     def stop() -> None:
         is_stopping.set()
         wakeup.set()
-        if worker is None:
-            # Still starting: there is no job to release, and Spark ends with this process.
-            os._exit(0)
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop())
     if settings.exit_with_stdin:
         stop_with_stdin(stop, wakeup.set)
-    adapters = open_adapters(settings, AllowEverything())
-    owner = f"{socket.gethostname()}:{os.getpid()}"
-    cluster = open_cluster(target)
-    cluster.warm_up()
-    prepare_functions(cluster, settings.function_host())
-    worker = build_worker(adapters, settings, cluster, owner)
     Thread(target=_send_heartbeats, args=(adapters, owner, is_stopping), name="liveness", daemon=True).start()
     maintenance = (adapters, settings, wakeup, is_stopping)
     Thread(target=_run_maintenance, args=maintenance, name="maintenance", daemon=True).start()
@@ -100,19 +100,36 @@ def work(settings: ServerSettings) -> None:
     try:
         while not is_stopping.is_set():
             wakeup.clear()
-            if not _run_next_job(worker, cluster):
+            spark.find()
+            if not _run_next_job(worker, spark):
                 wakeup.wait(settings.job_poll_seconds)
     finally:
         adapters.store.close()
+    _stop_spark(spark)
+
+
+def start_cluster(target: SparkTarget, host: FunctionHost) -> SparkCluster:
+    """Opens the session and warms it up, so that the first stage does not wait for imports."""
+    cluster = open_cluster(target)
+    cluster.warm_up()
+    prepare_functions(cluster, host)
+    log.info("Spark started", master=target.master)
+    return cluster
+
+
+def _stop_spark(spark: SparkStart) -> None:
+    cluster = spark.find()
+    if cluster is None:
+        # Still starting: Spark ends with this process, and waiting for it would only delay that.
+        os._exit(0)
     cluster.stop()
 
 
-def build_worker(
-    adapters: Adapters, settings: ServerSettings, cluster: SparkCluster, owner: str
-) -> JobWorker:
-    executor = SparkStageExecutor(cluster, f"{settings.job_files}/stages", settings.function_host())
+def build_worker(adapters: Adapters, settings: ServerSettings, spark: SparkStart, owner: str) -> JobWorker:
+    executor = SparkStageExecutor(spark, f"{settings.job_files}/stages", settings.function_host())
     publisher = LancePublisher(adapters.versions, adapters.data)
     checkpoints = _checkpoints(adapters, settings)
+    results = LanceViewResults(f"{settings.job_files}/fingerprints", checkpoints)
     evaluator = ViewEvaluator(adapters.view_assessor, adapters.sources, executor, adapters.clusters)
     return JobWorker(
         adapters.store,
@@ -124,7 +141,7 @@ def build_worker(
             ),
             PreviewRequest: PreviewRunner(adapters.assessor, adapters.sources, executor, checkpoints),
             RefreshRequest: RefreshRunner(
-                adapters.store, adapters.view_assessor, adapters.sources, evaluator, publisher
+                adapters.store, adapters.view_assessor, adapters.sources, evaluator, publisher, results
             ),
             VerifyRequest: VerifyRunner(adapters.view_assessor, adapters.sources, evaluator),
             IndexRequest: IndexRunner(
@@ -135,7 +152,7 @@ def build_worker(
     )
 
 
-def _run_next_job(worker: JobWorker, cluster: SparkCluster) -> bool:
+def _run_next_job(worker: JobWorker, spark: SparkStart) -> bool:
     """Returns whether there was a job to run."""
     try:
         job = worker.claim()
@@ -143,16 +160,20 @@ def _run_next_job(worker: JobWorker, cluster: SparkCluster) -> bool:
         log.warning("the database does not respond", error=str(error))
         return False
     if job is not None:
-        _run(worker, cluster, job)
+        _run(worker, spark, job)
     return job is not None
 
 
-def _run(worker: JobWorker, cluster: SparkCluster, job: Job) -> None:
+def _run(worker: JobWorker, spark: SparkStart, job: Job) -> None:
     log.info("job started", job=job.job_id, kind=job.kind, table=str(job.table), epoch=job.epoch)
     try:
         worker.run(job)
+    except SparkNotStarted as error:
+        worker.give_back(job, "spark_not_started", str(error))
+        raise
     except Exception as error:
-        if not cluster.is_alive():
+        cluster = spark.find()
+        if cluster is not None and not cluster.is_alive():
             worker.release(job)
             raise SparkDied(f"Spark died during job {job.job_id}") from error
         log.exception("job failed unexpectedly", job=job.job_id)
@@ -226,7 +247,16 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
             "dropped tables", PURGE_SECONDS, build_purger(adapters.store, adapters.files).purge_waiting
         ),
         MaintenanceTask("checkpoints", CHECKPOINT_CLEANUP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
+        MaintenanceTask(
+            "fingerprints", CHECKPOINT_CLEANUP_SECONDS, lambda: _sweep_segments(adapters.store, checkpoints)
+        ),
     ]
+
+
+def _sweep_segments(store: JobStore, checkpoints: LanceCheckpoints) -> None:
+    with store.reading() as tx:
+        used = tx.coverage.segments_in_use()
+    checkpoints.sweep_segments(CHECKPOINT_AGE, used)
 
 
 def _checkpoints(adapters: Adapters, settings: ServerSettings) -> LanceCheckpoints:

@@ -8,7 +8,8 @@ stage to the executor and publishes the result:
 Modules by where they run:
 
 - Driver: `target` (where Spark runs), `cluster` (classic sessions, how tasks are shipped), `connect` (Spark
-  Connect), `executor`, and `views/sql`, which evaluates the statement of a SQL view.
+  Connect), `startup` (starts Spark while jobs are planned), `executor`, and `views/sql`, which evaluates the
+  statement of a SQL view.
 - Tasks: `kernels` fills computed columns and `reading` reads for it; `views/` has one module for each way to
   make rows of a view.
 - Both: `task_reports` carries progress and failures from tasks to the driver, and `failures` translates what

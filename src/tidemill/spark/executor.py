@@ -1,10 +1,10 @@
 """Runs the stages of a job on Spark: fans out the work, watches the tasks and collects their results.
 
-The worker calls one method per stage and blocks until it is done. Each method splits the stage into shares,
-ships one function per share to Spark and runs the Spark call in a thread, so that this thread can poll
-meanwhile. Every `POLL_SECONDS` it reads the reports that tasks leave in a scratch directory (see
-`tidemill.spark.task_reports`), passes the progress on and calls `watch.check`, which raises if the job is
-paused, cancelled or has lost its lease.
+The worker calls one method per stage and blocks until it is done. Each method waits until Spark has started
+(see `tidemill.spark.startup`), splits the stage into shares, ships one function per share to Spark and runs
+the Spark call in a thread, so that this thread can poll meanwhile. Every `POLL_SECONDS` it reads the reports
+that tasks leave in a scratch directory (see `tidemill.spark.task_reports`), passes the progress on and calls
+`watch.check`, which raises if the job is paused, cancelled or has lost its lease.
 
 When a row fails, a task reports the failure as a file and ends normally. If it raised instead, Spark might
 retry the task, and the driver would only get a Java stack trace. Whatever ends the watch, the Spark job group
@@ -39,6 +39,7 @@ from tidemill.jobs.stage_errors import RowFailed, TooManyRowsSkipped
 from tidemill.spark.cluster import SparkCluster, Task
 from tidemill.spark.failures import SPARK_ERRORS, stage_failure
 from tidemill.spark.kernels import compute_pieces, fill_fragments
+from tidemill.spark.startup import SparkStart
 from tidemill.spark.task_reports import StageScratch, TaskReport
 from tidemill.spark.views.rows import write_view_fragments
 from tidemill.spark.views.sql import run_sql
@@ -53,8 +54,8 @@ TASKS_PER_SLOT: Final = 2
 
 
 class SparkStageExecutor:
-    def __init__(self, cluster: SparkCluster, scratch_root: str, host: FunctionHost) -> None:
-        self._cluster = cluster
+    def __init__(self, spark: SparkStart, scratch_root: str, host: FunctionHost) -> None:
+        self._spark = spark
         self._scratch_root = scratch_root
         self._host = host
 
@@ -81,16 +82,17 @@ class SparkStageExecutor:
         return self._run(stage, write_view_fragments, shares, watch, self._host)
 
     def _run_table_function(self, stage: RunTableFunction, watch: StageWatch) -> list[WrittenRows]:
-        tasks = stage.parallelism or self._cluster.slots * TASKS_PER_SLOT
+        tasks = stage.parallelism or self._spark.get(watch).slots * TASKS_PER_SLOT
         shares = [stage.partitions[first::tasks] for first in range(min(tasks, len(stage.partitions)))]
         return self._run(stage, write_table_fragments, shares, watch, self._host)
 
     def _run_sql(self, stage: RunSql, watch: StageWatch) -> list[WrittenRows]:
+        cluster = self._spark.get(watch)
         scratch = StageScratch(self._scratch_root)
-        slots = stage.parallelism or self._cluster.slots
+        slots = stage.parallelism or cluster.slots
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
-                self._cluster.query,
+                cluster.query,
                 stage.job_id,
                 lambda session: run_sql(session, stage, slots, scratch.location),
             )
@@ -98,7 +100,7 @@ class SparkStageExecutor:
                 self._watch(running, scratch, watch, None)
                 return _outcomes(running, scratch)
             finally:
-                self._stop(running, stage.job_id)
+                _stop(cluster, running, stage.job_id)
                 scratch.remove()
 
     def _run_tasks(
@@ -120,25 +122,17 @@ class SparkStageExecutor:
         watch: StageWatch,
         host: FunctionHost,
     ) -> list[Outcome]:
+        cluster = self._spark.get(watch)
         scratch = StageScratch(self._scratch_root)
         task = _task(kernel, stage, shares, scratch.location, host)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._collect, stage.job_id, task, len(shares))
+            running = pool.submit(_collect, cluster, stage.job_id, task, len(shares))
             try:
                 self._watch(running, scratch, watch, allowed_skips(stage))
                 return _outcomes(running, scratch)
             finally:
-                self._stop(running, stage.job_id)
+                _stop(cluster, running, stage.job_id)
                 scratch.remove()
-
-    def _collect(self, group: str, task: Task, tasks: int) -> list[Any]:
-        answers = self._cluster.run(group, task, tasks)
-        return [outcome for answer in answers for outcome in pickle.loads(answer)]
-
-    def _stop(self, running: Future[Any], group: str) -> None:
-        """Cancels until the call returns: Spark ignores a cancellation that precedes the start of the job."""
-        while not _is_done(running):
-            self._cluster.cancel(group)
 
     def _watch(
         self, running: Future[Any], scratch: StageScratch, watch: StageWatch, allowed: int | None
@@ -162,6 +156,17 @@ def prepare_functions(cluster: SparkCluster, host: FunctionHost) -> None:
 
     if host.isolation is Isolation.PROCESS:
         cluster.run("warm-up", prepare, cluster.slots)
+
+
+def _collect(cluster: SparkCluster, group: str, task: Task, tasks: int) -> list[Any]:
+    answers = cluster.run(group, task, tasks)
+    return [outcome for answer in answers for outcome in pickle.loads(answer)]
+
+
+def _stop(cluster: SparkCluster, running: Future[Any], group: str) -> None:
+    """Cancels until the call returns: Spark ignores a cancellation that precedes the start of the job."""
+    while not _is_done(running):
+        cluster.cancel(group)
 
 
 def check_skips(scratch: StageScratch, allowed: int | None) -> None:
@@ -198,6 +203,9 @@ def combine_rows(parts: Sequence[WrittenRows]) -> WrittenRows:
             differences=combined.differences + part.differences,
             missing=combined.missing + part.missing,
             different=combined.different + part.different,
+            evaluated=part.evaluated if is_capped else combined.evaluated,
+            reused=combined.reused + part.reused,
+            segments=combined.segments + part.segments,
         )
     return combined
 

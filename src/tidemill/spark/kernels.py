@@ -19,6 +19,7 @@ which a later task assembles the column file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
 from types import TracebackType
 from typing import Final
@@ -30,13 +31,15 @@ from pyroaring import BitMap64
 
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
 from tidemill.functions.isolation.pool import FunctionHost
-from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FillColumn
+from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FileMarks, FillColumn
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint, write_finished
+from tidemill.lance.fingerprints import NO_HASH, Hashes, fingerprints, paired, write_segment
 from tidemill.lance.fragments import ColumnFileWriter, describe_file, get_fragment, merged
+from tidemill.lance.freshness import watched_fields
 from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
 from tidemill.spark.task_reports import TaskReport
 
@@ -63,9 +66,11 @@ class BatchSizer:
 class CheckpointBuffer:
     """Checkpoints results once enough time was spent in the function that losing them would hurt."""
 
-    def __init__(self, stage: FillColumn) -> None:
-        self._stage = stage
-        self._unsaved: list[tuple[RowIds, Computed]] = []
+    def __init__(self, location: str, version: int, policy: BatchPolicy) -> None:
+        self._location = location
+        self._version = version
+        self._policy = policy
+        self._unsaved: list[tuple[RowIds, Computed, RowIds | None]] = []
         self._finished: list[ColumnFile] = []
         # Since the last flush, in total, and for the buffered values.
         self._seconds = 0.0
@@ -73,13 +78,14 @@ class CheckpointBuffer:
         self._unsaved_seconds = 0.0
         self._bytes = 0
 
-    def add(self, row_ids: RowIds, computed: Computed, seconds: float) -> None:
-        self._unsaved.append((row_ids, computed))
+    def add(self, row_ids: RowIds, computed: Computed, seconds: float, inputs: RowIds | None = None) -> None:
+        """Adds results; `inputs` are fingerprints of what they were computed from, always or never."""
+        self._unsaved.append((row_ids, computed, inputs))
         self._seconds += seconds
         self._total_seconds += seconds
         self._unsaved_seconds += seconds
         self._bytes += computed.values.nbytes
-        if self._stage.batches.is_due(self._seconds, self._total_seconds):
+        if self._policy.is_due(self._seconds, self._total_seconds):
             self.flush()
         elif self._bytes >= MAX_UNSAVED_BYTES:
             self._flush_if_worthwhile()
@@ -93,11 +99,12 @@ class CheckpointBuffer:
         self._seconds = 0.0
         self._flush_if_worthwhile()
         if self._finished:
-            write_finished(self._stage.checkpoint_location, self._stage.version, self._finished)
+            write_finished(self._location, self._version, self._finished)
             self._finished.clear()
 
     def _flush_if_worthwhile(self) -> None:
-        if self._stage.batches.is_worth_saving(self._unsaved_seconds, self._bytes):
+        rows = sum(len(row_ids) for row_ids, _, _ in self._unsaved)
+        if self._policy.is_worth_saving(self._unsaved_seconds, self._bytes, rows):
             self.flush_values()
         elif self._bytes >= MAX_UNSAVED_BYTES:
             self._clear_unsaved()
@@ -110,12 +117,14 @@ class CheckpointBuffer:
     def flush_values(self) -> None:
         if not self._unsaved:
             return
+        inputs = [hashes for _, _, hashes in self._unsaved if hashes is not None]
         write_checkpoint(
-            self._stage.checkpoint_location,
-            self._stage.version,
-            np.concatenate([ids for ids, _ in self._unsaved]),
-            pa.concat_arrays([computed.values for _, computed in self._unsaved]),
-            [failure for _, computed in self._unsaved for failure in computed.failures],
+            self._location,
+            self._version,
+            np.concatenate([ids for ids, _, _ in self._unsaved]),
+            pa.concat_arrays([computed.values for _, computed, _ in self._unsaved]),
+            [failure for _, computed, _ in self._unsaved for failure in computed.failures],
+            np.concatenate(inputs) if inputs else None,
         )
         self._clear_unsaved()
 
@@ -132,7 +141,8 @@ class RowComputer:
         is_skipping = stage.on_error.action is ErrorAction.SKIP
         self._known = CheckpointValues(stage.checkpoints, with_failures=is_skipping)
         self._sizer = BatchSizer(stage.batches)
-        self.buffer = CheckpointBuffer(stage)
+        self.buffer = CheckpointBuffer(stage.checkpoint_location, stage.version, stage.batches)
+        self.fingerprints: list[Hashes] = []
         self.reused = 0
         self.seconds = 0.0
 
@@ -156,7 +166,9 @@ class RowComputer:
         unknown = np.setdiff1d(np.arange(len(row_ids)), positions, assume_unique=True)
         computed = self._computed(rows, rows.wanted[unknown])
         order = np.argsort(np.concatenate([unknown, positions]), kind="stable")
-        values = pa.concat_arrays([computed.values, _as_function_result(known, self._type, self._stage)])
+        known = _as_function_result(known, self._type, self._stage)
+        self._note(self._known.inputs_of(row_ids[positions]), known)
+        values = pa.concat_arrays([computed.values, known])
         return Computed(values.take(pa.array(order)), (*computed.failures, *failures))
 
     def _computed(self, rows: ReadRows, positions: Positions) -> Computed:
@@ -177,10 +189,22 @@ class RowComputer:
         seconds = monotonic() - began_at
         self.seconds += seconds
         self._sizer.record_batch_time(len(row_ids), seconds)
-        self.buffer.add(row_ids, computed, seconds)
+        given = None if self._stage.segment_location is None else fingerprints(inputs.columns.columns)
+        self._note(given, computed.values)
+        self.buffer.add(row_ids, computed, seconds, given)
         self._report.rows_done(len(row_ids))
         self._report.skipped(computed.failures)
         return computed
+
+    def _note(self, inputs: Hashes | None, values: pa.Array) -> None:
+        """Fingerprints of results, to be kept with the coverage."""
+        if inputs is not None and self._stage.segment_location is not None:
+            results = paired(inputs, fingerprints(_unpacked(self._stage, values)))
+            self.fingerprints.append(results[inputs != NO_HASH])
+
+    def write_segment(self) -> str | None:
+        location, hashes = self._stage.segment_location, _joined(self.fingerprints)
+        return None if location is None or hashes is None else write_segment(location, hashes)
 
 
 def fill_fragments(
@@ -193,8 +217,9 @@ def fill_fragments(
         for item in work:
             files.append(_fill_fragment(dataset, stage, item, computer))
             computer.buffer.add_finished(files[-1])
+        segment = computer.write_segment()
     report.flush()
-    return files
+    return [replace(file, segment=segment) for file in files]
 
 
 def compute_pieces(
@@ -232,6 +257,7 @@ def _fill_fragment(
             done.append(rows.row_ids[rows.wanted])
             writer.write(rows.offsets, _columns(stage, rows, computed.values))
     outputs = field_ids(dataset, stage.columns.names)
+    watched = watched_fields(dataset, stage.call.inputs, stage.columns.names)
     return ColumnFile(
         fragment_id=work.fragment_id,
         input_files=files_of(fragment, field_ids(dataset, stage.call.inputs)),
@@ -243,6 +269,7 @@ def _fill_fragment(
         carried_files=None if work.rows is None else files_of(fragment, outputs),
         reused_rows=computer.reused - reused_before,
         failures=tuple(failures),
+        marks=FileMarks(watched.marks(fragment), watched.input_mark(fragment)),
     )
 
 
@@ -290,6 +317,10 @@ def _as_function_result(known: pa.Array, wanted: pa.DataType, stage: FillColumn)
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Casts only if needed: Arrow refuses null structs with non-nullable fields, even to the same type."""
     return values if values.type.equals(wanted) else values.cast(wanted)
+
+
+def _joined(hashes: Sequence[Hashes]) -> Hashes | None:
+    return np.concatenate(hashes) if hashes else None
 
 
 def _sliced(inputs: Inputs, start: int, count: int) -> Inputs:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemill.catalog.model.functions import Function
-from tidemill.jobs.model.columns import FillColumn, FunctionCall, path_of, quoted
+from tidemill.jobs.model.columns import FillColumn, FunctionCall, input_expressions, quoted
 from tidemill.jobs.model.coverage import member_mask
 from tidemill.jobs.model.plans import FragmentWork
 
@@ -178,14 +177,8 @@ class InputReader:
 
 
 def input_columns(call: FunctionCall, prefix: str = "__input") -> dict[str, str]:
-    """The expressions to scan for a function; the scan itself evaluates a SQL function."""
-    if call.function.is_expression:
-        return {f"{prefix}_0": expression_of(call.function)}
-    return {f"{prefix}_{number}": path_of(name) for number, name in enumerate(call.inputs)}
-
-
-def expression_of(function: Function) -> str:
-    return function.payload.decode()
+    """The expressions to scan for a function, under generated names."""
+    return {f"{prefix}_{number}": text for number, text in enumerate(input_expressions(call))}
 
 
 def scan_rows(dataset: lance.LanceDataset) -> int:

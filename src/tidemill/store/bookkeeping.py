@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from pyroaring import BitMap64
-from sqlalchemy import Column, Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
@@ -18,13 +18,14 @@ from tidemill.jobs.model.columns import subject_of
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
-from tidemill.jobs.model.views import source_subject
+from tidemill.jobs.model.views import function_subject, source_subject
 from tidemill.store.column_types import DatabaseTime
 from tidemill.store.schema import (
     computed_columns,
     coverage,
     job_parts,
     jobs,
+    materialized_views,
     row_errors,
     table_versions,
     view_sources,
@@ -47,6 +48,10 @@ class SqlCoverageRepository:
     def list_of(self, subject_id: UUID) -> Sequence[Coverage]:
         query = select(stored).where(stored.c.subject_id == subject_id).order_by(stored.c.digest)
         return [_coverage(row) for row in self._connection.execute(query)]
+
+    def segments_in_use(self) -> frozenset[str]:
+        found = self._connection.scalars(select(stored.c.segments))
+        return frozenset(path for segments in found for path in segments)
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
         for other in self._lock_others(subject_id, digest):
@@ -77,6 +82,8 @@ class SqlCoverageRepository:
             "row_ids": _serialized(coverage.rows),
             "published": coverage.published,
             "outdated_row_ids": _serialized(coverage.outdated),
+            "files": _serialized(coverage.files),
+            "segments": list(coverage.segments),
         }
         try:
             with self._connection.begin_nested():
@@ -98,6 +105,8 @@ class SqlCoverageRepository:
                 row_ids=_serialized(coverage.rows),
                 published=coverage.published,
                 outdated_row_ids=_serialized(coverage.outdated),
+                files=_serialized(coverage.files),
+                segments=list(coverage.segments),
             )
         )
         if not changed.rowcount:
@@ -121,8 +130,14 @@ def _coverage(row: Row[Any]) -> Coverage:
         rows=BitMap64.deserialize(row.row_ids),
         revision=row.revision,
         published=row.published,
-        outdated=BitMap64() if row.outdated_row_ids is None else BitMap64.deserialize(row.outdated_row_ids),
+        outdated=_bitmap(row.outdated_row_ids),
+        files=_bitmap(row.files),
+        segments=tuple(row.segments),
     )
+
+
+def _bitmap(content: bytes | None) -> BitMap64:
+    return BitMap64() if content is None else BitMap64.deserialize(content)
 
 
 def _serialized(row_ids: BitMap64) -> bytes:
@@ -144,10 +159,16 @@ def column_subjects(connection: Connection, table_id: UUID, branch: str) -> list
 
 
 def view_subjects(connection: Connection, view_id: UUID) -> list[UUID]:
-    """Subjects of a view, one per source. For a plain table nothing is stored under them."""
+    """Subjects of a view, one per source and function. For a plain table nothing is stored under them."""
     query = select(view_sources).where(view_sources.c.view_id == view_id)
     source_subjects = [_subject(row) for row in connection.execute(query)]
-    return [view_id, *(subject for subject in source_subjects if subject != view_id)]
+    columns = connection.scalar(select(materialized_views.c.columns).where(_is_view(view_id))) or ()
+    functions = [function_subject(view_id, name) for name in (None, *(column["name"] for column in columns))]
+    return [view_id, *(subject for subject in source_subjects if subject != view_id), *functions]
+
+
+def _is_view(view_id: UUID) -> ColumnElement[bool]:
+    return materialized_views.c.view_id == view_id
 
 
 def reader_subjects(connection: Connection, source_id: UUID) -> list[UUID]:

@@ -99,6 +99,8 @@ class DeferringCoverage(SqlCoverageRepository):
             revision=coverage.revision,
             published=coverage.published,
             outdated=_base64(coverage.outdated.serialize()),
+            files=_base64(coverage.files.serialize()),
+            segments=list(coverage.segments),
         )
 
     def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
@@ -132,8 +134,8 @@ class DeferringDerived(SqlDerivedRepository):
     def remove_column(self, table_id: UUID, name: str) -> None:
         self._log.add("remove_column", table_id=table_id, name=name)
 
-    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
-        self._log.add("rename_column", table_id=table_id, name=name, new_name=new_name)
+    def rename_columns(self, table_id: UUID, names: Mapping[str, str]) -> None:
+        self._log.add("rename_columns", table_id=table_id, names=dict(names))
 
 
 def apply_deferred(connection: Connection, deferred: bytes) -> None:
@@ -174,6 +176,9 @@ def _put_coverage(connection: Connection, values: Mapping[str, Any]) -> None:
         revision=values["revision"],
         published=values["published"],
         outdated=_bitmap(values["outdated"]),
+        # Written by an earlier release, a log has neither.
+        files=_bitmap(values["files"]) if "files" in values else BitMap64(),
+        segments=tuple(values.get("segments", ())),
     )
     SqlCoverageRepository(connection).put(UUID(values["subject_id"]), coverage)
 
@@ -198,6 +203,10 @@ def _add_column(connection: Connection, values: Mapping[str, Any]) -> None:
         inputs=tuple(values["inputs"]),
         siblings=tuple(ColumnOutput(**output) for output in values["siblings"]),
         has_auto_backfill=values["has_auto_backfill"],
+        field_ids=values.get("field_ids", {}),
+        bound_version=values.get("bound_version", 0),
+        # A version may have been reserved before there were kept values.
+        kept_digests=tuple(values.get("kept_digests", ())),
     )
     SqlDerivedRepository(connection).add_column(column)
 
@@ -206,9 +215,14 @@ def _remove_column(connection: Connection, values: Mapping[str, Any]) -> None:
     SqlDerivedRepository(connection).remove_column(UUID(values["table_id"]), values["name"])
 
 
+def _rename_columns(connection: Connection, values: Mapping[str, Any]) -> None:
+    SqlDerivedRepository(connection).rename_columns(UUID(values["table_id"]), values["names"])
+
+
 def _rename_column(connection: Connection, values: Mapping[str, Any]) -> None:
-    derived = SqlDerivedRepository(connection)
-    derived.rename_column(UUID(values["table_id"]), values["name"], values["new_name"])
+    """As an earlier release has written it."""
+    names = {values["name"]: values["new_name"]}
+    SqlDerivedRepository(connection).rename_columns(UUID(values["table_id"]), names)
 
 
 APPLY: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], None]]] = {
@@ -220,6 +234,7 @@ APPLY: Final[Mapping[str, Callable[[Connection, Mapping[str, Any]], None]]] = {
     "add_column": _add_column,
     "remove_column": _remove_column,
     "rename_column": _rename_column,
+    "rename_columns": _rename_columns,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from pyroaring import BitMap64
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
@@ -25,7 +26,12 @@ from tidemill.jobs.model.views import (
     ViewKind,
     ViewSource,
 )
-from tidemill.store.bookkeeping import branches_of, forget_subjects
+from tidemill.store.bookkeeping import (
+    SqlCoverageRepository,
+    SqlRowErrorLedger,
+    branches_of,
+    forget_subjects,
+)
 from tidemill.store.column_types import value_of
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import computed_columns, materialized_views, view_sources
@@ -59,11 +65,34 @@ class SqlDerivedRepository:
         return [_column(row) for row in self._connection.execute(query)]
 
     def replace_function(self, column: ComputedColumn) -> None:
+        query = select(computed_columns.c.inputs).where(computed_columns.c.column_id == column.column_id)
+        inputs = self._connection.scalar(query)
+        self._update_column(column)
+        for branch in branches_of(self._connection, column.table_id):
+            subject_id = subject_of(column.column_id, branch)
+            if inputs is not None and tuple(inputs) != column.inputs:
+                self._outdate(subject_id)
+            for digest in column.kept_digests:
+                self._withdraw_failed(subject_id, column, digest)
+
+    def _outdate(self, subject_id: UUID) -> None:
+        """Values of other inputs are out of date, whichever function they are of."""
+        coverage = SqlCoverageRepository(self._connection)
+        for found in coverage.list_of(subject_id):
+            if found.rows:
+                coverage.put(subject_id, replace(found, rows=BitMap64(), outdated=found.held))
+
+    def _withdraw_failed(self, subject_id: UUID, column: ComputedColumn, digest: str) -> None:
+        """Rows that were skipped have no value to keep, also once the ledger has a later error for them."""
+        failed = SqlRowErrorLedger(self._connection).rows_of(subject_id, digest)
+        SqlCoverageRepository(self._connection).withdraw(subject_id, column.function_digest, failed)
+
+    def bind_column(self, column: ComputedColumn) -> None:
         self._update_column(column)
 
-    def rename_column(self, table_id: UUID, name: str, new_name: str) -> None:
+    def rename_columns(self, table_id: UUID, names: Mapping[str, str]) -> None:
         for column in self.list_columns(table_id):
-            renamed = _renamed(column, name, new_name)
+            renamed = column.renamed(names)
             if renamed != column:
                 self._update_column(renamed)
 
@@ -137,6 +166,9 @@ def _column_values(column: ComputedColumn) -> dict[str, Any]:
         "inputs": list(column.inputs),
         "siblings": [asdict(output) for output in column.siblings],
         "has_auto_backfill": column.has_auto_backfill,
+        "field_ids": dict(column.field_ids),
+        "bound_version": column.bound_version,
+        "kept_digests": list(column.kept_digests),
     }
 
 
@@ -149,17 +181,9 @@ def _column(row: Row[Any]) -> ComputedColumn:
         inputs=tuple(row.inputs),
         siblings=tuple(ColumnOutput(**output) for output in row.siblings),
         has_auto_backfill=row.has_auto_backfill,
-    )
-
-
-def _renamed(column: ComputedColumn, name: str, new_name: str) -> ComputedColumn:
-    return replace(
-        column,
-        name=new_name if column.name == name else column.name,
-        inputs=tuple(new_name if read == name else read for read in column.inputs),
-        siblings=tuple(
-            replace(output, name=new_name) if output.name == name else output for output in column.siblings
-        ),
+        field_ids=row.field_ids,
+        bound_version=row.bound_version,
+        kept_digests=tuple(row.kept_digests),
     )
 
 

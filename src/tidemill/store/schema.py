@@ -82,6 +82,9 @@ computed_columns: Final = Table(
     Column("inputs", JsonText, nullable=False),
     Column("siblings", JsonText, nullable=False),
     Column("has_auto_backfill", Boolean, nullable=False),
+    Column("kept_digests", JsonText, nullable=False),
+    Column("field_ids", JsonText, nullable=False),
+    Column("bound_version", BigInteger, nullable=False),
 )
 
 materialized_views: Final = Table(
@@ -126,6 +129,9 @@ coverage: Final = Table(
     Column("published", BigInteger, nullable=False),
     # NULL in rows older than this column.
     Column("outdated_row_ids", LargeBinary),
+    # NULL in rows older than this column: they know nothing of data files.
+    Column("files", LargeBinary),
+    Column("segments", JsonText, nullable=False),
 )
 
 row_errors: Final = Table(

@@ -55,6 +55,7 @@ from tidemill.store.schema import (
     stored_queries,
     table_versions,
     tables,
+    view_sources,
 )
 
 # Not an IN list: SQLite builds a temporary table for it, and compiled statements do not accept one.
@@ -157,6 +158,18 @@ class SqlTableRepository:
         rows = self._connection.execute(query)
         listed = [_table(row, paths[row.namespace_id]) for row in rows if row.namespace_id in paths]
         return sorted(listed, key=lambda table: table.ident.levels)
+
+    def list_readers(self, table_ids: Collection[UUID]) -> Sequence[Table]:
+        readers = select(view_sources.c.view_id).where(view_sources.c.source_id.in_(table_ids)).distinct()
+        view_ids = {*self._connection.scalars(readers), *self._queries_over(table_ids)}.difference(table_ids)
+        found = [self.find_by_id(view_id) for view_id in view_ids]
+        return sorted((view for view in found if view is not None), key=lambda view: view.ident.levels)
+
+    def _queries_over(self, table_ids: Collection[UUID]) -> list[UUID]:
+        """Stored queries name their source. There are few of them, so all are read."""
+        sources = [table.ident.levels for table in map(self.find_by_id, table_ids) if table is not None]
+        rows = self._connection.execute(select(stored_queries.c.table_id, stored_queries.c.query)).all()
+        return [row.table_id for row in rows if tuple(row.query["source"]) in sources]
 
     def rename(self, table_id: UUID, ident: TableIdent) -> None:
         namespace_id = get_namespace_id(self._connection, ident.namespace)

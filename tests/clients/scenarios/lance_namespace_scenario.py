@@ -194,6 +194,9 @@ with operation("materialized view"):
     ).job_id
     soon(lambda: rows("sales$late"), [(2,)])
 with operation("drop table"):
+    # A view is made from it.
+    check(status(lambda: tables.drop_table("sales$people")), (409, 19))
+    tables.drop_table("sales$late")
     tables.drop_table("sales$people")
     check(status(lambda: rows()), (404, 4))
     namespaces.drop_namespace("sales", m.DropNamespaceRequest(behavior="Cascade"))

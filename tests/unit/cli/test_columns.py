@@ -11,14 +11,27 @@ from tests.unit.sdk.test_inspection import ERROR, STATUS
 def test_the_status_of_a_column_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     line = CommandLine(monkeypatch, status=STATUS)
     said = line.printed("columns", "status", "library.docs", "words", "--branch", "next")
-    assert "800 fresh, 150 stale, 50 missing, 6 failed" in said
+    assert "794 fresh, 150 stale, 50 missing, 6 failed" in said
     assert "sha256:1" in said
     assert line.server.asked() == [("GET", "/api/v1/tables/library$docs/columns/words/status?branch=next")]
 
 
+def test_versions_whose_values_are_kept_are_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {"digest": "sha256:0", "name": "words", "rows": 4, "is_current": False, "is_kept": True}
+    line = CommandLine(monkeypatch, status={**STATUS, "functions": [*STATUS["functions"], old]})
+    assert "kept" in line.printed("columns", "status", "library.docs", "words")
+
+
 def test_the_status_of_a_column_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
     said = CommandLine(monkeypatch, status=STATUS).json("columns", "status", "library.docs", "words")
-    assert said == {"table": "library.docs", **STATUS}
+    assert said == {"table": "library.docs", **STATUS, "reason": None}
+
+
+def test_the_status_of_a_column_that_cannot_be_computed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "it cannot be computed: Table docs has no column 'text'"
+    line = CommandLine(monkeypatch, status={**STATUS, "reason": reason})
+    said = line.printed("columns", "status", "library.docs", "words")
+    assert reason in " ".join(said.split())
 
 
 def test_rows_are_listed_one_per_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,23 @@ def test_a_view_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.server.last()[0] == "/v1/materialized_view/a$v/drop"
 
 
+@pytest.mark.parametrize("flag", ["cascade", "force"])
+def test_a_view_is_dropped_with_a_word_about_views_made_from_it(
+    monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    line = CommandLine(monkeypatch)
+    line.printed("views", "drop", "a.v", f"--{flag}")
+    assert dict(line.server.requests[-1].url.params) == {flag: "true"}
+
+
+def test_a_view_is_not_dropped_with_two_words_about_views_made_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = CommandLine(monkeypatch).run("views", "drop", "a.v", "--cascade", "--force")
+    assert done.exit_code == 2
+    assert "give either --cascade or --force" in done.output
+
+
 def test_a_verification_that_finds_nothing_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
     same = {**VERIFIED, "result": {**RESULT, "is_same": True, "differences": []}}
     line = CommandLine(monkeypatch, verify={"job_id": "j1"}, j1=same)

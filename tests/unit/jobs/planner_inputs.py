@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,14 @@ from tidemill.catalog.model.functions import Environment
 from tidemill.jobs.model.coverage import Changes, Coverage
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.options import BackfillRequest, RowSelection
-from tidemill.jobs.model.plans import FragmentInfo, RowLocations, SqlPlan, SqlSource, TableSnapshot
+from tidemill.jobs.model.plans import (
+    FragmentInfo,
+    RowLocations,
+    SqlPlan,
+    SqlSource,
+    TableSnapshot,
+    ViewEdits,
+)
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress
 
@@ -53,6 +60,7 @@ def snapshots(draw: st.DrawFn, table: dict[int, int]) -> TableSnapshot:
         schema=draw(st.sampled_from([pa.schema([]), pa.schema({"x": pa.int64()})])),
         fragments=tuple(draw(st.permutations(fragments))),
         has_stable_row_ids=draw(st.booleans()),
+        field_ids=draw(st.sampled_from([{}, {"x": 1}])),
     )
 
 
@@ -77,6 +85,8 @@ def coverages(draw: st.DrawFn) -> Coverage:
         revision=draw(st.integers(1, 3)),
         published=draw(VERSIONS),
         outdated=draw(MAYBE_SOME) - rows,
+        files=draw(MAYBE_SOME),
+        segments=draw(st.sampled_from([(), ("one",)])),
     )
 
 
@@ -84,7 +94,8 @@ def coverages(draw: st.DrawFn) -> Coverage:
 def changes(draw: st.DrawFn) -> Changes:
     if draw(SELDOM):
         return Changes(draw(BITMAPS), is_total=True, reason=draw(st.sampled_from(["restored", "gone"])))
-    return Changes(draw(MAYBE_SOME))
+    updated, regained = draw(MAYBE_SOME), draw(MAYBE_SOME)
+    return Changes(updated - regained, regained=regained, files=draw(st.none() | MAYBE_SOME))
 
 
 @st.composite
@@ -118,12 +129,14 @@ def backfill_cases(draw: st.DrawFn) -> BackfillCase:
     table, request = draw(TABLES), draw(backfill_requests())
     snapshot, coverage, changed = draw(snapshots(table)), draw(coverages()), draw(changes())
     is_filtered = request.where is not None or request.only is not None
-    is_untouched = not coverage.rows or (changed.is_total and snapshot.version >= coverage.watermark)
+    others, failed = draw(MAYBE_SOME), draw(BITMAPS)
+    kept = (draw(MAYBE_SOME) & others) - failed
     located = None
-    if is_filtered or not is_untouched:
+    unlocated = ColumnProgress(snapshot, coverage, changed, None, others, failed, kept)
+    if is_filtered or unlocated.covered:
         is_match = draw(BITMAPS) if request.where is not None else table.keys()
         located = draw(locations({row: place for row, place in table.items() if row in is_match}))
-    progress = ColumnProgress(snapshot, coverage, changed, located, draw(MAYBE_SOME), draw(BITMAPS))
+    progress = replace(unlocated, located=located)
     done = draw(st.none() | BITMAPS) if is_filtered else None
     return BackfillCase(progress, request, draw(st.integers(1, 4)), done, BitMap64(table))
 
@@ -138,7 +151,8 @@ def source_progresses(draw: st.DrawFn) -> SourceProgress:
         return SourceProgress(levels, snapshot, coverage, Changes(), None)
     table = draw(TABLES | st.just({row: row % FRAGMENTS for row in coverage.rows}))
     changed = draw(changes()) if coverage.rows else Changes()
-    return SourceProgress(levels, draw(snapshots(table)), coverage, changed, draw(locations(table)))
+    edited = draw(MAYBE_SOME) if coverage.revision else BitMap64()
+    return SourceProgress(levels, draw(snapshots(table)), coverage, changed, draw(locations(table)), edited)
 
 
 @st.composite
@@ -147,11 +161,18 @@ def view_progresses(draw: st.DrawFn) -> ViewProgress:
     whole = "its rows are made all together" if draw(SELDOM) else None
     keys = draw(st.none() | st.frozensets(st.integers(0, 9)).map(BitMap64)) if whole is None else None
     most = 1 if whole is None and keys is None else 3
+    sources = tuple(draw(st.lists(source_progresses(), min_size=1, max_size=most)))
+    # What others did is known by source rows in one case, by keys in the other.
+    edited = sources[0].edited if most == 1 else BitMap64()
+    if most > 1:
+        edited = BitMap64() if keys is None else draw(MAYBE_SOME) & keys
+        sources = tuple(replace(source, edited=BitMap64()) for source in sources)
     return ViewProgress(
-        sources=tuple(draw(st.lists(source_progresses(), min_size=1, max_size=most))),
+        sources=sources,
         keys=keys,
         whole_reason=whole,
         lost_reason="others changed the view" if draw(SELDOM) else None,
         sql=draw(st.none() | st.just(SqlPlan("SELECT 1", (SqlSource(("t",), "s0", ("x",)),), pa.schema([])))),
         has_functions=draw(st.booleans()),
+        edits=ViewEdits(draw(VERSIONS), edited),
     )

@@ -65,25 +65,32 @@ def test_whole_fragments_are_planned_without_looking_at_rows() -> None:
     ]
 
 
-@given(live=SETS, covered=SETS, updated=SETS, others=SETS, failed=SETS)
+@given(live=SETS, covered=SETS, updated=SETS, others=SETS, failed=SETS, kept=SETS)
 def test_the_selections_part_what_is_live(
-    live: set[int], covered: set[int], updated: set[int], others: set[int], failed: set[int]
+    live: set[int], covered: set[int], updated: set[int], others: set[int], failed: set[int], kept: set[int]
 ) -> None:
     others -= covered
     coverage, changes = Coverage("d", 5, BitMap64(covered), 1), Changes(BitMap64(updated))
     progress = ColumnProgress(
-        snapshot(live), coverage, changes, located(live), BitMap64(others), BitMap64(failed)
+        snapshot(live),
+        coverage,
+        changes,
+        located(live),
+        BitMap64(others),
+        BitMap64(failed),
+        BitMap64((kept & others) - failed),
     )
 
     def planned(only: RowSelection | None) -> set[int]:
         plan = plan_backfill(progress, BackfillRequest("c", only=only), slots=2)
         return {row for group in plan.groups for item in group.work for row in item.rows or ()}
 
-    stale = live & (others | (covered & updated))
+    fresh = (covered - updated) | (kept & others) - failed
+    stale = live & (others | covered) - fresh - failed
     assert planned(RowSelection.STALE) == stale
-    assert planned(RowSelection.MISSING) == live - covered - others
+    assert planned(RowSelection.MISSING) == live - covered - others - failed
     assert planned(RowSelection.FAILED) == live & failed
-    assert planned(None) == planned(RowSelection.STALE) | planned(RowSelection.MISSING)
+    assert planned(None) == live - fresh
 
 
 @given(live=SETS, covered=SETS, updated=SETS)

@@ -39,6 +39,7 @@ SITUATIONS = (
     "outdated rows",
     "others rows",
     "failed rows",
+    "kept rows",
     "a pinned version",
     "a version that is new",
     "whole fragments",
@@ -84,7 +85,7 @@ def backfill_situations(case: BackfillCase) -> Iterator[str]:
     work = planned_work(plan_backfill(progress, unlimited, case.slots, case.done))
     if request.num_frags is not None and request.num_frags < len(work):
         yield "a limit of fragments"
-    for name in ("outdated", "others", "failed"):
+    for name in ("outdated", "others", "failed", "kept"):
         if wanted != wanted_rows(replace(case, progress=without(progress, name))):
             yield f"{name} rows"
     yield "a pinned version" if progress.is_past else "a version that is new"
@@ -96,6 +97,8 @@ def without(progress: ColumnProgress, name: str) -> ColumnProgress:
         return replace(progress, coverage=replace(progress.coverage, outdated=BitMap64()))
     if name == "others":
         return replace(progress, others=BitMap64())
+    if name == "kept":
+        return replace(progress, kept=BitMap64())
     return replace(progress, failed=BitMap64())
 
 
@@ -140,18 +143,21 @@ def wanted_rows(case: BackfillCase) -> set[int]:
     progress, request = case.progress, case.request
     covered, updated = set(progress.coverage.rows), set(progress.changes.updated)
     if progress.snapshot.version >= progress.coverage.watermark:
-        covered = set() if progress.changes.is_total else covered - updated
+        regained = set(progress.changes.regained)
+        covered = set() if progress.changes.is_total else (covered - updated) | regained
     located = set(case.live if progress.located is None else progress.located.all_rows())
     with_values = set(progress.coverage.rows) | set(progress.coverage.outdated) | set(progress.others)
-    stale = with_values - covered
+    failed = set(progress.failed)
+    covered |= set(progress.kept)
+    stale = with_values - covered - failed
     if request.where is not None:
         chosen = located
     else:
         chosen = {
             None: located - covered,
             RowSelection.STALE: located & stale,
-            RowSelection.MISSING: located - covered - stale,
-            RowSelection.FAILED: located & set(progress.failed),
+            RowSelection.MISSING: located - covered - stale - failed,
+            RowSelection.FAILED: located & failed,
         }[request.only]
     return chosen - set(case.done or ())
 
@@ -202,7 +208,7 @@ def test_every_selection_takes_its_own_rows(case: BackfillCase) -> None:
 def test_a_backfill_reuses_the_rows_that_are_up_to_date_and_no_others(case: BackfillCase) -> None:
     plan = plan_backfill(case.progress, case.request, case.slots, case.done)
     planned = BitMap64(row for item in planned_work(plan) for row in item.rows or ())
-    fresh = case.progress.current.rows & case.live
+    fresh = (case.progress.current.rows | case.progress.kept) & case.live
     if case.progress.located is None:
         assert plan.rows_reused == 0
     elif case.request.where is None:
@@ -293,7 +299,7 @@ def test_a_refresh_leaves_the_results_of_live_rows_and_no_outdated_ones(
         assert plan.stale == source.coverage.held
     if not plan.is_empty:
         assert not stays & set(source.coverage.outdated)
-    assert not stays & set(source.changes.updated & source.before) or plan.is_empty
+    assert not stays & set((source.changes.updated & source.before) | source.edited) or plan.is_empty
     assert stays | computed == set(source.live)
     assert not stays & computed
     assert plan.rows == len(computed)
@@ -308,7 +314,7 @@ def test_a_refresh_does_nothing_only_when_nothing_is_to_be_done(
     has_work = (
         policy is RefreshPolicy.FULL
         or progress.lost_reason is not None
-        or bool(progress.keys)
+        or bool(progress.keys or progress.edits.keys)
         or bool(progress.first.coverage.outdated)
         or any(source.is_new or source.changes.is_total or source.changed_rows for source in progress.sources)
     )

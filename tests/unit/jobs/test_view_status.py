@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -59,8 +60,13 @@ def assessor(catalog: Catalog) -> Assessor:
     return Assessor(catalog)
 
 
+def operations_of(catalog: Catalog, assessor: Assessor) -> ViewStatusOperations:
+    sources: Any = catalog
+    return ViewStatusOperations(catalog.store, catalog, catalog.versions, assessor, sources)
+
+
 def status(catalog: Catalog, assessor: Assessor, view: Table) -> ViewStatus:
-    operations = ViewStatusOperations(catalog.store, catalog, catalog.versions, assessor)
+    operations = operations_of(catalog, assessor)
     return operations.status(LOCAL_CALLER, view.ident)
 
 
@@ -159,7 +165,7 @@ def test_errors_are_those_of_the_view(catalog: Catalog, assessor: Assessor) -> N
     errors = [an_error(view.table_id, row) for row in (1, 5)]
     with catalog.store.transaction() as tx:
         tx.errors.settle(view.table_id, BitMap64(), errors)
-    operations = ViewStatusOperations(catalog.store, catalog, catalog.versions, assessor)
+    operations = operations_of(catalog, assessor)
     found = operations.errors(LOCAL_CALLER, view.ident)
     assert [error.failure.row_id for error in found] == [1, 5]
     later = operations.errors(LOCAL_CALLER, view.ident, after=1, job_id="job-1")

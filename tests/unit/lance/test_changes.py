@@ -13,7 +13,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from pyroaring import BitMap64
 
 from tidemill.jobs.model.coverage import Changes, Watched
-from tidemill.lance.changes import find_changes
+from tidemill.lance.changes import find_changes, same_values
 from tidemill.lance.fragments import ColumnFileWriter, describe_file
 
 Change = Callable[[LanceDataset], object]
@@ -257,3 +257,26 @@ def test_without_the_base_a_change_that_only_its_files_could_explain_means_every
 def test_without_the_base_later_versions_are_still_told_apart(dataset: LanceDataset) -> None:
     steps = [append, lambda handle: handle.add_columns({"w": "x + 1"}), compact, update("x", "x = 15")]
     assert without_base(dataset, *steps)[0] == Changes(BitMap64([15]))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.float64(),
+        pa.float32(),
+        pa.list_(pa.float32()),
+        pa.list_(pa.float64(), 2),
+        pa.struct([("f", pa.float64())]),
+    ],
+    ids=str,
+)
+def test_negative_zero_is_another_value_than_zero_and_nan_is_itself(kind: pa.DataType) -> None:
+    def of(value: float) -> object:
+        if pa.types.is_struct(kind):
+            return {"f": value}
+        return value if pa.types.is_floating(kind) else [value, value]
+
+    first = pa.array([of(0.0), of(-0.0), of(float("nan")), of(1.0), None], kind)
+    second = pa.array([of(-0.0), of(-0.0), of(float("nan")), of(1.0), None], kind)
+    assert same_values(first, second).tolist() == [False, True, True, True, True]
+    assert same_values(first.slice(0, 1), second.slice(0, 1)).tolist() == [False]

@@ -12,6 +12,8 @@ from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.lance.checkpoints import (
     CheckpointValues,
+    CheckpointWriter,
+    find_checkpoints,
     list_checkpoints,
     read_finished,
     remove_folder,
@@ -71,3 +73,45 @@ def test_finished_files_are_noted_beside_the_values(tmp_path: Path) -> None:
     ((_, version, files),) = read_finished(location)
     assert (version, files) == (7, [file])
     assert list_checkpoints(location) == []
+
+
+def test_values_are_found_by_what_they_were_computed_from(tmp_path: Path) -> None:
+    location = str(tmp_path / "c")
+    write_checkpoint(location, 1, ids(1, 2), pa.array(["old one", "old two"]), inputs=ids(10, 20))
+    known = find_checkpoints(location)
+    write_checkpoint(location, 2, ids(1, 3), pa.array(["new one", "three"]), inputs=ids(11, 30))
+    refs = find_checkpoints(location, known)
+    assert sorted(sorted(ref.rows) for ref in refs) == [[1, 2], [1, 3]]
+    positions, array, _ = CheckpointValues(refs).find(ids(1, 2, 3), ids(11, 20, 31))
+    assert array is not None
+    assert dict(zip(positions.tolist(), array.to_pylist(), strict=True)) == {0: "new one", 1: "old two"}
+
+
+def test_a_failure_does_not_hide_a_value_of_the_same_row(tmp_path: Path) -> None:
+    location = str(tmp_path / "c")
+    failure = RowFailure(5, "ValueError", "no", "trace")
+    failed = write_checkpoint(location, 1, ids(5), pa.array([None], pa.int64()), [failure], ids(7))
+    right = write_checkpoint(location, 1, ids(5), pa.array([50]), inputs=ids(7))
+    refs = [CheckpointRef(path, BitMap64([5])) for path in (failed, right)]
+    _, array, failures = CheckpointValues(refs).find(ids(5), ids(7))
+    assert array is not None
+    assert (array.to_pylist(), failures) == ([50], ())
+    saved = CheckpointValues(refs).find_result(5, 7)
+    assert saved is not None
+    assert (saved.failure, [part.to_pylist() for part in saved.parts]) == (None, [[50]])
+
+
+def test_a_result_is_written_in_parts_and_seen_when_it_is_complete(tmp_path: Path) -> None:
+    location = str(tmp_path / "c")
+    for is_complete in (False, True):
+        writer = CheckpointWriter(location, 1, row_id=4, inputs=9)
+        writer.write(pa.array([["a"], ["b"]]))
+        assert find_checkpoints(location) == []
+        writer.write(pa.array([["c"]]))
+        writer.finish() if is_complete else writer.abandon()
+    values = CheckpointValues(find_checkpoints(location))
+    assert (values.has(4), values.has(5), values.find_result(4, 8)) == (True, False, None)
+    saved = values.find_result(4, 9)
+    assert saved is not None
+    assert [part.to_pylist() for part in saved.parts] == [[["a"], ["b"]], [["c"]]]
+    assert len(list((tmp_path / "c").iterdir())) == 1

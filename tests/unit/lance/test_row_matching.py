@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.lance.row_matching import NO_MATCH, match_rows, row_hashes
@@ -57,6 +57,91 @@ def test_a_numbered_row_stays_where_it_is_or_is_moved_with_its_content(
 
 def _number(rows: list[Any], place: int) -> int:
     return sum(row[0] == rows[place][0] for row in rows[:place])
+
+
+# Of each chunk: its key, the title of its document, its heading and its text; where it is follows.
+CHUNKS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("hi"), st.sampled_from("abcd")), max_size=12)
+
+
+def chunks_of(rows: list[tuple[int, str, str]], title: str) -> pa.RecordBatch:
+    """With numbers of every shape that change with the position and with the number of chunks."""
+    places = [_number(rows, place) for place in range(len(rows))]
+    numbers = [10 * len(rows) + place for place in places]
+    return pa.record_batch(
+        {
+            "key": pa.array([key for key, _, _ in rows], pa.int64()),
+            "place": pa.array(places, pa.int32()),
+            "title": pa.array([title] * len(rows), pa.string()),
+            "heading": pa.array([heading for _, heading, _ in rows], pa.string()),
+            "text": pa.array([f"the text {text}" for _, _, text in rows], pa.string()),
+            "offset": pa.array(numbers, pa.int64()),
+            "time": pa.array(numbers, pa.duration("ms")),
+            "box": pa.array([[float(n), 1.0] for n in numbers], pa.list_(pa.float32(), 2)),
+            "words": pa.array(
+                [[{"word": text, "start": n}] for n, (_, _, text) in zip(numbers, rows, strict=True)],
+                pa.list_(pa.struct([("word", pa.string()), ("start", pa.int64())])),
+            ),
+        }
+    )
+
+
+@settings(derandomize=True)
+@given(new=CHUNKS, old=CHUNKS, title=st.sampled_from(["t", "a title longer than all of the texts"]))
+def test_as_many_chunks_keep_their_row_as_have_the_same_text(
+    new: list[Any], old: list[Any], title: str
+) -> None:
+    match = match_rows(chunks_of(new, title), chunks_of(old, "t"), "key", "place")
+    paired = [place for place in match.old.tolist() if place != NO_MATCH]
+    assert len(paired) == len(set(paired))
+    pairs = [(new[n], old[partner]) for n, partner in enumerate(match.old.tolist()) if partner != NO_MATCH]
+    assert all(now[0] == then[0] for now, then in pairs)
+    texts = Counter((key, text) for key, _, text in new) & Counter((key, text) for key, _, text in old)
+    assert sum(now[2] == then[2] for now, then in pairs) == texts.total()
+
+
+def matched(new: pa.RecordBatch, old: pa.RecordBatch) -> list[int]:
+    """With the key 1 and the position of each row in its batch."""
+    first, second = (
+        side.append_column("key", pa.array([1] * len(side), pa.int64())).append_column(
+            "place", pa.array(range(len(side)), pa.int32())
+        )
+        for side in (new, old)
+    )
+    match = match_rows(first, second, "key", "place")
+    return [int(partner) for partner in match.old]
+
+
+def test_a_vector_tells_chunks_apart_that_have_the_same_label() -> None:
+    def tiles(*numbers: float) -> pa.RecordBatch:
+        vectors = pa.array([[n, n] for n in numbers], pa.list_(pa.float32(), 2))
+        return pa.record_batch(
+            {"label": ["tile"] * len(numbers), "x": range(len(numbers)), "vector": vectors}
+        )
+
+    assert matched(tiles(9, 1, 2, 3), tiles(1, 2, 3)) == [NO_MATCH, 0, 1, 2]
+
+
+def test_chunks_of_nothing_but_numbers_are_matched_by_position() -> None:
+    def numbers(*values: int) -> pa.RecordBatch:
+        return pa.record_batch({"page": values, "span": [{"start": value} for value in values]})
+
+    assert matched(numbers(9, 11, 12), numbers(1, 2)) == [0, 1, NO_MATCH]
+
+
+def test_a_new_chunk_takes_the_row_of_one_that_is_gone_and_of_no_other() -> None:
+    def texts(*values: str) -> pa.RecordBatch:
+        return pa.record_batch({"text": values, "offset": range(100 * len(values), 101 * len(values))})
+
+    assert matched(texts("a", "new", "c", "d"), texts("a", "b", "c", "d", "e")) == [0, 1, 2, 3]
+    assert matched(texts("new", "a", "b"), texts("a", "b")) == [NO_MATCH, 0, 1]
+
+
+def test_equal_texts_are_paired_in_the_order_they_stand_in() -> None:
+    old = pa.record_batch({"text": ["x", "x", "x"], "n": [20, 0, 10]})
+    old = old.append_column("key", pa.array([1, 1, 1])).append_column("place", pa.array([2, 0, 1]))
+    new = pa.record_batch({"text": ["new", "x", "x", "x"], "n": [5, 6, 16, 26]})
+    new = new.append_column("key", pa.array([1] * 4)).append_column("place", pa.array([0, 1, 2, 3]))
+    assert match_rows(new, old, "key", "place").old.tolist() == [NO_MATCH, 1, 2, 0]
 
 
 def test_the_only_row_of_a_key_is_the_same_row_with_other_values() -> None:

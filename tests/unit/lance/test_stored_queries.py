@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -42,8 +43,9 @@ def test_storing_a_query_needs_both_permissions(
     grants = {NamespacePath(("home",)): frozenset({home})}
     if away is not None:
         grants[NamespacePath(("away",))] = frozenset({away})
+    no_data: Any = None
     operations = StoredQueryOperations(
-        open_store("sqlite://"), GrantAuthorizer({"ada": grants}), LocalTableFiles(tmp_path)
+        open_store("sqlite://"), GrantAuthorizer({"ada": grants}), LocalTableFiles(tmp_path), no_data
     )
     with pytest.raises(PermissionDenied, match=missing):
-        operations.create(ADA, QUERY)
+        operations.create(ADA, QUERY, 1)

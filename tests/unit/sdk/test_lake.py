@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 
 import httpx
 import pyarrow as pa
@@ -32,6 +33,33 @@ def test_a_namespace_is_dropped_with_what_it_holds() -> None:
     server = NotingServer()
     server.lake().drop_namespace("a", cascade=True)
     assert server.last() == ("/v1/namespace/a/drop", {"mode": "Fail", "behavior": "Cascade"})
+
+
+DROPS: dict[str, Callable[..., None]] = {
+    "/v1/table/a$docs/drop": lambda lake, **flags: lake.drop_table("a.docs", **flags),
+    "/v1/materialized_view/a$v/drop": lambda lake, **flags: lake.drop_view("a.v", **flags),
+    "/v1/table/a$docs/drop_columns": lambda lake, **flags: lake.table("a.docs").drop_columns(["x"], **flags),
+}
+
+
+@pytest.mark.parametrize("path", DROPS)
+@pytest.mark.parametrize("flag", ["cascade", "force"])
+def test_a_drop_says_what_becomes_of_dependants(path: str, flag: str) -> None:
+    server = NotingServer()
+    DROPS[path](server.lake(), **{flag: True})
+    DROPS[path](server.lake())
+    assert server.asked() == [("POST", f"{path}?{flag}=true"), ("POST", path)]
+
+
+def test_columns_are_dropped_on_a_branch() -> None:
+    server = NotingServer()
+    server.lake().table("a.docs").drop_columns(["x", "s.a"], branch="dev")
+    assert server.last() == ("/v1/table/a$docs/drop_columns", {"columns": ["x", "s.a"], "branch": "dev"})
+
+
+def test_columns_to_drop_are_a_list() -> None:
+    with pytest.raises(TypeError, match=r"columns is a list of names, such as \['text'\]"):
+        NotingServer().lake().table("a.docs").drop_columns("text")
 
 
 def test_a_table_is_sent_as_an_arrow_stream() -> None:

@@ -20,7 +20,7 @@ from tidemill.sdk.table import Table
 from tidemill.sdk.view import View
 
 # Arguments that are no options of the request.
-OWN_ARGUMENTS = {"self", "idempotency_key", "timeout"}
+OWN_ARGUMENTS = {"self", "function", "idempotency_key", "timeout"}
 EXPLAIN_REFRESH = get_overloads(View.explain)[1]
 METHODS: list[tuple[Callable[..., Any], type, set[str]]] = [
     (Table.backfill, BackfillRequest, set()),

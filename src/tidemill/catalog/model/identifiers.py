@@ -154,6 +154,14 @@ class DropMode(Enum):
     SKIP = "Skip"
 
 
+class DependantPolicy(Enum):
+    """What to do if views are made from what is dropped: refuse, drop them as well, or leave them broken."""
+
+    RESTRICT = "restrict"
+    CASCADE = "cascade"
+    FORCE = "force"
+
+
 class DropBehavior(Enum):
     """What to do if the namespace is not empty."""
 

@@ -66,6 +66,23 @@ def with_names_replaced(text: str, replacement: Callable[[str], str | None], fie
     return "".join([*pieces, text[position:]])
 
 
+def paths_in(text: str) -> list[tuple[str, ...]] | None:
+    """The columns, or fields inside columns, that an expression names; None if it cannot be split."""
+    try:
+        tokens = LanceTokenizer().tokenize(text)
+    except TokenError:
+        return None
+    return [_path_at(tokens, index) for index in range(len(tokens)) if _is_name(tokens, index)]
+
+
+def _path_at(tokens: list[Token], index: int) -> tuple[str, ...]:
+    names = [tokens[index].text]
+    while index + 2 < len(tokens) and tokens[index + 1].token_type is TokenType.DOT:
+        index += 2
+        names.append(tokens[index].text)
+    return tuple(names)
+
+
 def _is_name(tokens: list[Token], index: int) -> bool:
     """A word is a name unless it calls a function, is a type, or follows a dot."""
     token = tokens[index]

@@ -11,6 +11,7 @@ from tidemill.catalog.locations import TableLocations, namespace_location, wareh
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import (
     CreateMode,
+    DependantPolicy,
     DropBehavior,
     DropMode,
     Namespace,
@@ -18,6 +19,7 @@ from tidemill.catalog.model.identifiers import (
     PropertyChanges,
 )
 from tidemill.catalog.model.tables import Page, Table
+from tidemill.catalog.operations.dependants import lock_for_removal
 from tidemill.catalog.operations.receipts import Mutation, Need, Needs, authorize
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
@@ -92,11 +94,17 @@ class NamespaceOperations:
         return changes
 
     def drop(
-        self, mutation: Mutation[None], path: NamespacePath, mode: DropMode, behavior: DropBehavior
+        self,
+        mutation: Mutation[None],
+        path: NamespacePath,
+        mode: DropMode,
+        behavior: DropBehavior,
+        policy: DependantPolicy = DependantPolicy.RESTRICT,
     ) -> None:
+        """The policy is for views elsewhere that are made from tables in the namespace."""
         authorize(self._authorizer, mutation.caller, needs_to_change(path))
         _refuse_root(path, "dropped")
-        self._remove_files(retry_deadlocks(lambda: self._drop(mutation, path, mode, behavior)))
+        self._remove_files(retry_deadlocks(lambda: self._drop(mutation, path, mode, behavior, policy)))
 
     def _create(
         self, mutation: Mutation[Namespace], new: Namespace, mode: CreateMode
@@ -114,7 +122,7 @@ class NamespaceOperations:
             if existing is not None:
                 # The new namespace is added to the parent.
                 tx.namespaces.lock_all([path.parent])
-                dropped = _remove_with_content(tx, path)
+                dropped = self._remove_with_content(tx, mutation.caller, path, DependantPolicy.RESTRICT)
             try:
                 tx.namespaces.add(new)
             except NamespaceAlreadyExists:
@@ -125,7 +133,12 @@ class NamespaceOperations:
         return new, dropped
 
     def _drop(
-        self, mutation: Mutation[None], path: NamespacePath, mode: DropMode, behavior: DropBehavior
+        self,
+        mutation: Mutation[None],
+        path: NamespacePath,
+        mode: DropMode,
+        behavior: DropBehavior,
+        policy: DependantPolicy,
     ) -> Sequence[Table]:
         """Returns the tables that were dropped with it."""
         with self._store.transaction() as tx:
@@ -135,9 +148,23 @@ class NamespaceOperations:
                     return ()
                 raise NamespaceNotFound(path)
             if behavior is DropBehavior.CASCADE:
-                return _remove_with_content(tx, path)
+                return self._remove_with_content(tx, mutation.caller, path, policy)
             tx.namespaces.remove(path)
             return ()
+
+    def _remove_with_content(
+        self, tx: CatalogTransaction, caller: Caller, path: NamespacePath, policy: DependantPolicy
+    ) -> Sequence[Table]:
+        tx.namespaces.lock_tree(path)
+        tables = tx.tables.list_under(path)
+        removed = lock_for_removal(tx, self._authorizer, caller, f"Namespace {path}", tables, policy)
+        for table in removed:
+            tx.tables.remove(table.table_id)
+        tx.tables.remove_iceberg_names(path)
+        for descendant in _deepest_first(tx, path):
+            tx.secrets.remove_in(descendant)
+            tx.namespaces.remove(descendant)
+        return removed
 
     def _located(self, namespace: Namespace) -> Namespace:
         return replace(namespace, location=namespace_location(namespace, self._warehouse))
@@ -157,19 +184,6 @@ def _refuse_root(path: NamespacePath, what: str) -> None:
 def _check_exists(tx: CatalogTransaction, path: NamespacePath) -> None:
     if not path.is_root:
         tx.namespaces.get(path)
-
-
-def _remove_with_content(tx: CatalogTransaction, path: NamespacePath) -> Sequence[Table]:
-    tx.namespaces.lock_tree(path)
-    tables = tx.tables.list_under(path)
-    tx.tables.lock_all((), removed={table.ident for table in tables})
-    for table in tables:
-        tx.tables.remove(table.table_id)
-    tx.tables.remove_iceberg_names(path)
-    for descendant in _deepest_first(tx, path):
-        tx.secrets.remove_in(descendant)
-        tx.namespaces.remove(descendant)
-    return tables
 
 
 def _deepest_first(tx: CatalogTransaction, path: NamespacePath) -> Iterator[NamespacePath]:

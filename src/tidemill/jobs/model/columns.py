@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -23,6 +24,7 @@ SHORTEST_FLUSH: Final = 0.5
 LONGEST_FLUSH: Final = 10.0
 LOST_SHARE: Final = 0.02
 WRITTEN_PER_SECOND: Final = 200e6
+SLOW_SECONDS_PER_ROW: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class ComputedColumn:
     """A column filled by a function; `inputs` are bound to its parameters in order.
 
     A function whose result is unpacked fills several columns, together and never one alone: `siblings` are
-    all of them, and `name` is the first.
+    all of them, and `name` is the first. Values of the function versions in `kept_digests` count as fresh,
+    like those of the current one. `field_ids` are the table's own ids of its inputs and outputs as of
+    `bound_version`: a field keeps its id when it is renamed.
     """
 
     column_id: UUID
@@ -48,6 +52,9 @@ class ComputedColumn:
     inputs: tuple[str, ...]
     siblings: tuple[ColumnOutput, ...] = ()
     has_auto_backfill: bool = False
+    kept_digests: tuple[str, ...] = ()
+    field_ids: Mapping[str, int] = field(default_factory=dict)
+    bound_version: int = 0
 
     @property
     def outputs(self) -> tuple[ColumnOutput, ...]:
@@ -56,6 +63,43 @@ class ComputedColumn:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(output.name for output in self.outputs)
+
+    @property
+    def names_used(self) -> tuple[str, ...]:
+        """What it reads and fills."""
+        return tuple(dict.fromkeys([*self.inputs, *self.names]))
+
+    def is_same_declaration(self, other: ComputedColumn) -> bool:
+        """Whether only names have changed, if anything."""
+        return (
+            self.column_id == other.column_id
+            and self.function_digest == other.function_digest
+            and len(self.inputs) == len(other.inputs)
+            and all(self._reads_same(other, *names) for names in zip(self.inputs, other.inputs, strict=True))
+        )
+
+    def _reads_same(self, other: ComputedColumn, name: str, other_name: str) -> bool:
+        ids = self.field_ids.get(name), other.field_ids.get(other_name)
+        return name == other_name if None in ids else ids[0] == ids[1]
+
+    def renamed(self, names: Mapping[str, str]) -> ComputedColumn:
+        """The column with other names for its inputs and outputs."""
+        return replace(
+            self,
+            name=names.get(self.name, self.name),
+            inputs=tuple(names.get(name, name) for name in self.inputs),
+            siblings=tuple(
+                replace(output, name=names.get(output.name, output.name)) for output in self.siblings
+            ),
+            field_ids={names.get(name, name): field_id for name, field_id in self.field_ids.items()},
+        )
+
+
+class Keep(StrEnum):
+    """Which values a column keeps when it gets another function."""
+
+    # Those that an earlier version computed without failing.
+    COMPUTED = "computed"
 
 
 def subject_of(column_id: UUID, branch: str) -> UUID:
@@ -115,9 +159,13 @@ class BatchPolicy:
             return unsaved_seconds >= self.flush_interval.total_seconds()
         return unsaved_seconds >= min(LONGEST_FLUSH, max(SHORTEST_FLUSH, total_seconds * LOST_SHARE))
 
-    def is_worth_saving(self, seconds: float, size: int) -> bool:
-        """Whether values of that size, computed in that time, should be written just to be safe."""
-        return self.flush_interval is not None or size <= seconds * WRITTEN_PER_SECOND
+    def is_worth_saving(self, seconds: float, size: int, rows: int) -> bool:
+        """Whether values of that size, computed in that time, should be written just to be safe.
+
+        Those of a slow function always are: a call may cost more than its time.
+        """
+        is_slow = seconds >= rows * SLOW_SECONDS_PER_ROW
+        return self.flush_interval is not None or is_slow or size <= seconds * WRITTEN_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -135,6 +183,13 @@ class FunctionCall:
     function: Function
     inputs: tuple[str, ...]
     name: str | None = None
+
+
+def input_expressions(call: FunctionCall) -> tuple[str, ...]:
+    """The expressions to scan for a function; the scan itself evaluates a SQL function."""
+    if call.function.is_expression:
+        return (call.function.payload.decode(),)
+    return tuple(path_of(name) for name in call.inputs)
 
 
 @dataclass(frozen=True)
@@ -156,6 +211,8 @@ class FillColumn:
     tasks: tuple[tuple[FragmentWork, ...], ...]
     checkpoint_location: str
     checkpoints: tuple[CheckpointRef, ...] = ()
+    # Where fingerprints of the results are kept; None if there can be none of the inputs.
+    segment_location: str | None = None
     parallelism: int | None = None
     threads: int = 1
     batches: BatchPolicy = BatchPolicy()
@@ -163,6 +220,20 @@ class FillColumn:
     allowed_skips: int | None = None
     environment: Environment = OWN_ENVIRONMENT
     is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileMarks:
+    """The marks of a fragment's files: as they were read, and those of the inputs alone.
+
+    Once a column file is about to be published: those right before, and those with it, which are known only
+    if the inputs are still the same. Each state of a fragment has two, without and with its deletions.
+    """
+
+    read: tuple[int, ...]
+    inputs: int
+    before: tuple[int, ...] = ()
+    published: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,6 +244,7 @@ class ColumnFile:
     `input_files` are those the values came from: while the fragment has them, the values fit its rows.
     `live_rows` is how many rows the fragment had when it was read: with fewer, some have left it since.
     `carried_files` are those that values of other rows were carried forward from, None if there are no such.
+    `segment` has fingerprints of its rows.
     """
 
     fragment_id: int
@@ -185,6 +257,8 @@ class ColumnFile:
     carried_files: frozenset[str] | None = None
     reused_rows: int = 0
     failures: tuple[RowFailure, ...] = ()
+    segment: str | None = None
+    marks: FileMarks | None = None
 
 
 @dataclass(frozen=True)
@@ -211,20 +285,22 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRows:
-    """How many rows hold a value of one version of a function."""
+    """How many rows hold a value of one version of a function, and whether that version's values are kept."""
 
     digest: str
     name: str
     rows: int
     is_current: bool
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatus:
-    """The rows of a column at a version of its table: fresh, stale or missing; some of the fresh ones failed.
+    """The rows of a column at a version of its table: each is fresh, stale, missing or failed.
 
     Stale rows hold a value of another function version or of inputs that changed since; missing ones never
-    had a value. Rows that were skipped because the function failed count as fresh and as failed.
+    had a value. Failed rows were skipped because the function failed, and have not been computed since.
+    `reason` says why no row can be computed, because a column that the function reads is gone.
     """
 
     column: str
@@ -236,3 +312,4 @@ class ColumnStatus:
     missing: int
     failed: int
     functions: tuple[FunctionRows, ...]
+    reason: str | None = None

@@ -17,6 +17,10 @@ class Coverage:
     A stored coverage has revision 1 or more; revision 0 means nothing has been stored yet. `published` is the
     latest version of the table that holds results of it. The `outdated` rows hold results, too, but of values
     that have changed since.
+
+    `files` are marks of the data files that the values lie in at the watermark, one for each fragment: in a
+    fragment with one of these marks nothing has changed, whatever happened to the table. Elsewhere the
+    fingerprints in `segments` tell which values are right.
     """
 
     digest: str
@@ -25,6 +29,8 @@ class Coverage:
     revision: int = 0
     published: int = 0
     outdated: BitMap64 = field(default_factory=BitMap64)
+    files: BitMap64 = field(default_factory=BitMap64)
+    segments: tuple[str, ...] = ()
 
     @property
     def held(self) -> BitMap64:
@@ -37,23 +43,29 @@ class Changes:
     """What happened to a table's rows between two versions, as far as some columns are concerned.
 
     `updated` may hold rows that were added too; `is_total` means nothing of before can be relied upon.
+    `regained` are rows that hold a right result again, whether they were covered or not. `files` are the
+    marks of all fragments at the later version; None if they were not looked at.
     """
 
     updated: BitMap64 = field(default_factory=BitMap64)
     is_total: bool = False
     reason: str | None = None
+    regained: BitMap64 = field(default_factory=BitMap64)
+    files: BitMap64 | None = None
 
 
 @dataclass(frozen=True)
 class Watched:
     """The columns whose values matter: what a function reads, and what it fills.
 
-    `own_versions` are those in which jobs filled the outputs; what they wrote there is right.
+    `own_versions` are those in which jobs filled the outputs; what they wrote there is right. `expressions`
+    yield what the function is given, whose fingerprints are kept; there are none for what it reads itself.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     own_versions: frozenset[int] = frozenset()
+    expressions: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -68,8 +80,9 @@ def top_level(path: str) -> str:
 
 def advance(coverage: Coverage, changes: Changes, version: int) -> Coverage:
     """The same coverage seen from a later version: what changed since is no longer covered."""
-    rows = BitMap64() if changes.is_total else coverage.rows - changes.updated
-    return replace(coverage, watermark=version, rows=rows, outdated=coverage.held - rows)
+    rows = BitMap64() if changes.is_total else (coverage.rows - changes.updated) | changes.regained
+    files = BitMap64() if changes.files is None else changes.files
+    return replace(coverage, watermark=version, rows=rows, outdated=coverage.held - rows, files=files)
 
 
 def row_set(row_ids: npt.NDArray[np.uint64]) -> BitMap64:

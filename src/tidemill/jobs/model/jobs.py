@@ -88,8 +88,9 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Rows of the source. For a refresh: computed = evaluated now, reused = kept as they were,
-    replaced = those of the computed that had results before, removed = results of rows that are gone.
+    """Rows of the source. For a refresh: computed = evaluated now, with calls of functions if there are any,
+    reused = kept as they were or made without a call, replaced = those that were evaluated and had results
+    before, removed = results of rows that are gone.
     """
 
     total: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -25,12 +26,13 @@ class FragmentInfo:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """A table at one version, without its rows."""
+    """A table at one version, without its rows; `field_ids` are those of all fields, by dotted paths."""
 
     version: int
     schema: pa.Schema
     fragments: tuple[FragmentInfo, ...]
     has_stable_row_ids: bool
+    field_ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def live_rows(self) -> int:
@@ -64,6 +66,11 @@ class RowLocations:
         start = offset or 0
         end = None if limit is None else start + limit
         return RowLocations(self.row_ids[start:end], self.fragment_ids[start:end])
+
+    def among(self, rows: BitMap64) -> RowLocations:
+        """Those of these rows."""
+        is_wanted = key_mask(self.row_ids, rows)
+        return RowLocations(self.row_ids[is_wanted], self.fragment_ids[is_wanted])
 
     def all_rows(self) -> BitMap64:
         return row_set(np.sort(self.row_ids))
@@ -167,6 +174,15 @@ class KeyedRows:
         if not keys:
             return BitMap64()
         return row_set(np.sort(self.row_ids[key_mask(self.keys, keys)]))
+
+
+@dataclass(frozen=True)
+class ViewEdits:
+    """What others did to a view's own columns: the keys of the rows concerned, or why that cannot be told."""
+
+    version: int
+    keys: BitMap64 = field(default_factory=BitMap64)
+    lost_reason: str | None = None
 
 
 class RefreshMode(StrEnum):

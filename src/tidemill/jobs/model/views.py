@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment
-from tidemill.jobs.model.columns import FunctionCall, quoted
+from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, FunctionCall, quoted
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 
@@ -146,6 +146,11 @@ def source_subject(view_id: UUID, source_id: UUID, place: int) -> UUID:
     return view_id if place == 0 else uuid5(view_id, str(source_id))
 
 
+def function_subject(view_id: UUID, column: str | None) -> UUID:
+    """What the results of a view's function are kept under: that of a column, or the one that makes rows."""
+    return uuid5(view_id, f"function {column or ''}")
+
+
 def frozen(query: SourceQuery, schema: pa.Schema) -> SourceQuery:
     """The query with its columns written out: columns added to the source later do not join the view."""
     if query.columns is not None:
@@ -189,6 +194,21 @@ class CallPolicy:
 
 
 @dataclass(frozen=True)
+class KeptResults:
+    """What earlier calls of one of a stage's functions returned, and where tasks put more of it.
+
+    `segments` hold the fingerprints of inputs and results: a value that the view holds needs no call if its
+    fingerprint is among them. `checkpoints` hold results that are not published yet, each with a fingerprint
+    of its inputs, so they are valid whatever version the inputs are read at.
+    """
+
+    segment_location: str
+    checkpoint_location: str
+    segments: tuple[str, ...] = ()
+    checkpoints: tuple[CheckpointRef, ...] = ()
+
+
+@dataclass(frozen=True)
 class OutputCap:
     """At most so many rows in the order of the source rows; `kept` of them have `counts` rows already."""
 
@@ -202,7 +222,8 @@ class WriteViewRows:
     """Evaluate a view for rows of its source and write those that differ from what the view has.
 
     `tasks` say what each task does; at most `parallelism` of them run at a time. With a `cap` there is one
-    task, which goes through the source rows in the order of their ids.
+    task, which goes through the source rows in the order of their ids. `kept` has an entry for each of the
+    `calls`; without any, every result is computed and none is kept.
     """
 
     job_id: str
@@ -216,6 +237,8 @@ class WriteViewRows:
     policy: CallPolicy = CallPolicy()
     cap: OutputCap | None = None
     parallelism: int | None = None
+    kept: tuple[KeptResults, ...] = ()
+    batches: BatchPolicy = field(default_factory=BatchPolicy)
 
 
 @dataclass(frozen=True)
@@ -232,7 +255,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class RunTableFunction:
-    """Give a function the rows of a view's source, partition by partition, and write what it yields."""
+    """Give a function the rows of a view's source, partition by partition, and write what it yields.
+
+    Without `kept` the function is called for every partition, and nothing is kept.
+    """
 
     job_id: str
     source_location: str
@@ -246,6 +272,8 @@ class RunTableFunction:
     partitions: tuple[Partition, ...]
     policy: CallPolicy = CallPolicy()
     parallelism: int | None = None
+    kept: KeptResults | None = None
+    batches: BatchPolicy = field(default_factory=BatchPolicy)
 
 
 @dataclass(frozen=True)
@@ -300,7 +328,9 @@ class WrittenRows:
     have other values now: the fragments hold them under the same row ids. `skipped` are keys whose rows
     could not be computed: what the view has of them stays. `covered` are the source rows that are wholly
     represented, and `cut` is the one that is so only in part; None: all that the stage was for. `made` are
-    source rows and how many rows came of each, if the stage had a cap.
+    source rows and how many rows came of each, if the stage had a cap; then `evaluated` is how many source
+    rows were looked at. For `reused` source rows no function was called. `segments` are new files of
+    fingerprints, each with the number of the call that they are of.
     """
 
     fragments: tuple[str, ...] = ()
@@ -315,3 +345,6 @@ class WrittenRows:
     differences: tuple[Difference, ...] = ()
     missing: int = 0
     different: int = 0
+    evaluated: int | None = None
+    reused: int = 0
+    segments: tuple[tuple[int, str], ...] = ()

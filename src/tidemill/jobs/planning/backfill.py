@@ -22,7 +22,7 @@ class ColumnProgress:
 
     `located` is None when nothing is covered and there is no filter: then every live row is wanted,
     and there is no need to look at their ids. `others` hold values of other versions of the function,
-    and on `failed` ones the function failed.
+    of which the `kept` ones count as fresh, and on `failed` ones the function failed.
     """
 
     snapshot: TableSnapshot
@@ -31,6 +31,7 @@ class ColumnProgress:
     located: RowLocations | None
     others: BitMap64 = field(default_factory=BitMap64)
     failed: BitMap64 = field(default_factory=BitMap64)
+    kept: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def is_past(self) -> bool:
@@ -45,9 +46,14 @@ class ColumnProgress:
         return advance(self.coverage, self.changes, self.snapshot.version)
 
     @property
+    def covered(self) -> BitMap64:
+        """Rows that a backfill leaves as they are; some of them may have failed."""
+        return self.current.rows | self.kept
+
+    @property
     def stale(self) -> BitMap64:
         """Rows that hold a value, but not the one they should."""
-        return (self.coverage.held | self.others) - self.current.rows
+        return (self.coverage.held | self.others) - self.covered - self.failed
 
     def after(self, coverage: Coverage, written: BitMap64) -> Coverage:
         """The coverage once these rows were written with values of the snapshot."""
@@ -90,7 +96,7 @@ def _rows_reused(progress: ColumnProgress, request: BackfillRequest, work: Seque
     left = progress.snapshot.live_rows - sum(item.row_count for item in work)
     if request.where is None and request.only is None and request.num_frags is None:
         return left
-    rows = BitMap64(progress.current.rows)
+    rows = BitMap64(progress.covered)
     for item in work:
         rows -= item.rows or BitMap64()
     if request.where is None:
@@ -115,7 +121,7 @@ class _Wanted:
 
 
 def _wanted(progress: ColumnProgress, request: BackfillRequest) -> _Wanted:
-    nothing, covered = BitMap64(), progress.current.rows
+    nothing, covered = BitMap64(), progress.covered
     if request.where is not None:
         return _Wanted(None, nothing)
     match request.only:
@@ -124,7 +130,7 @@ def _wanted(progress: ColumnProgress, request: BackfillRequest) -> _Wanted:
         case RowSelection.STALE:
             return _Wanted(progress.stale, nothing)
         case RowSelection.MISSING:
-            return _Wanted(None, covered | progress.stale)
+            return _Wanted(None, covered | progress.stale | progress.failed)
         case RowSelection.FAILED:
             return _Wanted(progress.failed, nothing)
 
@@ -135,15 +141,44 @@ def _rows(located: RowLocations, wanted: _Wanted, done: BitMap64 | None) -> tupl
     return tuple(FragmentWork(fragment, rows, len(rows)) for fragment, rows in sorted(found.items()) if rows)
 
 
+def find_outlived_failures(progress: ColumnProgress) -> str | None:
+    """Why no row is failed and what to run instead, if the function is another one than values are of.
+
+    The errors of rows are those of one version of the function: with another one, such rows are stale.
+    """
+    live = BitMap64() if progress.located is None else progress.located.all_rows()
+    if progress.failed & live or not progress.others & progress.stale & live:
+        return None
+    return (
+        f"the function has changed, so {len(progress.stale & live):,} rows are stale; "
+        "leave out only=failed (retry_failed) to compute every row that is stale or missing"
+    )
+
+
+def _selection_reason(progress: ColumnProgress, selection: RowSelection, planned: int) -> str:
+    advice = find_outlived_failures(progress) if selection is RowSelection.FAILED else None
+    return f"{planned:,} rows are {selection}" + (f": {advice}" if advice else "")
+
+
+def _idle_reason(progress: ColumnProgress) -> str:
+    located, failed = progress.located, progress.failed
+    if located is None or not failed or not (failed := failed & located.all_rows()):
+        return "every row is up to date"
+    return f"every other row is up to date; {len(failed):,} failed, and only=failed computes them again"
+
+
 def _reason(progress: ColumnProgress, request: BackfillRequest, planned: int) -> str:
     if request.where is not None:
         return f"{planned:,} rows match the filter"
     if request.only is not None:
-        return f"{planned:,} rows are {request.only}"
+        return _selection_reason(progress, request.only, planned)
     if not planned:
-        return "every row is up to date"
+        return _idle_reason(progress)
     if progress.changes.is_total:
         return f"nothing can be reused: {progress.changes.reason}"
+    if progress.kept:
+        kept = f"{len(progress.kept):,} rows keep values of an earlier version of the function"
+        return f"{kept}, {planned:,} failed, are new, were never computed or had an input updated"
     if not progress.coverage.rows and progress.others:
         return f"{len(progress.others):,} rows hold values of another version of the function"
     if not progress.coverage.rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -21,6 +21,7 @@ from tidemill.jobs.model.plans import (
     SourceChange,
     SqlPlan,
     TableSnapshot,
+    ViewEdits,
 )
 from tidemill.jobs.model.views import OutputCap, RefreshPolicy
 
@@ -28,6 +29,7 @@ from tidemill.jobs.model.views import OutputCap, RefreshPolicy
 MOST_CHANGED: Final = 0.3
 # With fewer rows than that it makes no difference.
 FEWEST_ROWS: Final = 10_000
+NO_EDITS: Final = ViewEdits(0)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class SourceProgress:
     """What is known about one source of a view when a refresh begins.
 
     `located` are its rows, as far as the view has to do with them; None when nothing has happened to it.
+    `edited` are rows whose results others have changed in the view itself.
     """
 
     levels: tuple[str, ...]
@@ -42,6 +45,7 @@ class SourceProgress:
     coverage: Coverage
     changes: Changes
     located: RowLocations | None
+    edited: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def is_new(self) -> bool:
@@ -71,7 +75,9 @@ class SourceProgress:
     @cached_property
     def kept(self) -> BitMap64:
         """Rows whose results are still right."""
-        return BitMap64() if self.changes.is_total else (self.before & self.live) - self.changes.updated
+        if self.changes.is_total:
+            return BitMap64()
+        return (self.before & self.live) - self.changes.updated - self.edited
 
     @property
     def changed_rows(self) -> int:
@@ -95,7 +101,8 @@ class ViewProgress:
 
     `whole_reason` says why its rows can only be made all together; `lost_reason` why nothing of what it has
     can be relied upon. `keys` are those that the changes have to do with, None for a view without keys.
-    Without functions a row costs so little that looking for the changed ones has to be worth it.
+    Without functions a row costs so little that looking for the changed ones has to be worth it. `edits` are
+    what others did to the view's own rows.
     """
 
     sources: tuple[SourceProgress, ...]
@@ -104,6 +111,7 @@ class ViewProgress:
     lost_reason: str | None = None
     sql: SqlPlan | None = None
     has_functions: bool = True
+    edits: ViewEdits = NO_EDITS
 
     @property
     def first(self) -> SourceProgress:
@@ -111,7 +119,7 @@ class ViewProgress:
 
     @property
     def has_changed(self) -> bool:
-        return any(source.changed_rows for source in self.sources) or bool(self.keys)
+        return any(source.changed_rows for source in self.sources) or bool(self.keys or self.edits.keys)
 
 
 def plan_refresh(progress: ViewProgress, policy: RefreshPolicy) -> RefreshPlan:
@@ -124,8 +132,7 @@ def plan_refresh(progress: ViewProgress, policy: RefreshPolicy) -> RefreshPlan:
         return RefreshPlan(
             RefreshMode.NO_OP, _idle_reason(progress), changes, 0, rows_reused=_rows(progress.sources)
         )
-    versions = ", ".join(str(source.coverage.watermark) for source in progress.sources)
-    why = f"the rows changed since source version {versions} are known"
+    why = _incremental_reason(progress)
     if progress.keys is not None:
         return _by_keys(progress, changes, why, progress.keys)
     return _by_rows(progress.first, changes, why)
@@ -143,6 +150,7 @@ def covered_after(progress: ViewProgress, covered: BitMap64 | None, cut: int | N
             rows=source.live if covered is None or number else covered,
             revision=source.coverage.revision,
             outdated=BitMap64([cut]) if cut is not None and not number else BitMap64(),
+            files=source.coverage.files if source.changes.files is None else source.changes.files,
         )
         for number, source in enumerate(progress.sources)
     )
@@ -166,6 +174,14 @@ def _full_reason(progress: ViewProgress, policy: RefreshPolicy) -> str | None:
         if rows >= FEWEST_ROWS and changed > MOST_CHANGED * rows:
             return f"{changed:,} of {rows:,} rows changed, so that making everything anew is no slower"
     return None
+
+
+def _incremental_reason(progress: ViewProgress) -> str:
+    versions = ", ".join(str(source.coverage.watermark) for source in progress.sources)
+    reason = f"the rows changed since source version {versions} are known"
+    if not progress.edits.keys:
+        return reason
+    return f"{reason}; others changed the view itself, in rows with {len(progress.edits.keys):,} keys"
 
 
 def _idle_reason(progress: ViewProgress) -> str:
@@ -215,7 +231,7 @@ def _by_rows(source: SourceProgress, changes: tuple[SourceChange, ...], reason: 
         rows_replaced=len(source.updated),
         rows_removed=len(source.deleted),
         work=work,
-        stale=source.coverage.held - source.kept,
+        stale=(source.coverage.held | source.edited) - source.kept,
     )
 
 

@@ -6,6 +6,7 @@
     indexes           asked for here, built by a worker
     explain, status, lineage
                       what a job would do; how far columns and views are behind; what they are made from
+    pace              how long a job will take, judged by earlier ones
     environments      packages and variables under a name
     missing_names     what refusals say about names: what has the name, which names are near
 

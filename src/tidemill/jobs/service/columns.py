@@ -16,16 +16,14 @@ from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, bind_inputs
+from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, Keep, bind_inputs
+from tidemill.jobs.model.coverage import top_level
 from tidemill.jobs.model.views import SourceQuery
+from tidemill.jobs.planning.bindings import ColumnBindings
 from tidemill.jobs.planning.column_progress import DeclaredColumn
-from tidemill.jobs.ports import (
-    JobStore,
-    JobTransaction,
-    SourceTables,
-    TableData,
-    TransactionEffect,
-)
+from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
+from tidemill.jobs.service.unchanged_columns import check_still_there, check_unchanged, retry_changed
+from tidemill.jobs.table_ports import SourceTables, TableData
 
 # Column files cannot hold blobs: Lance writes those apart from the rows.
 BLOB_MARK: Final = "lance-encoding:blob"
@@ -69,13 +67,18 @@ class ColumnOperations:
         self._files = files
         self._data = data
         self._sources = sources
+        self._bindings = ColumnBindings(store, sources)
 
     def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
         """Adds all-null columns and remembers what fills them, in one commit; returns the new version."""
+        return retry_changed(lambda: self._declare(caller, ident, declarations))
+
+    def _declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
         table = self._writable(caller, ident)
         schema = self._data.schema(table, None)
         declared = [self._declared(table, schema, declaration) for declaration in declarations]
-        _check_names(table, schema, [name for item in declared for name in item.column.names])
+        _check_names([name for item in declared for name in item.column.names])
+        self._check_new(table, schema, declared)
         fields = [
             field
             for declaration, item in zip(declarations, declared, strict=True)
@@ -84,7 +87,10 @@ class ColumnOperations:
         self._data.check_types(table, fields)
         self._write_files(table, declarations)
 
-        def remember(tx: JobTransaction, _: int) -> None:
+        def remember(tx: JobTransaction, version: int) -> None:
+            for item in declared:
+                if item.column.bound_version < version - 1:
+                    check_still_there(self._data, table, version - 1, _read_by(item, schema))
             # Whoever declares the same functions at this moment adds them in the same order.
             for function in sorted((item.function for item in declared), key=lambda f: (f.name, f.digest)):
                 tx.functions.add(function, caller.principal)
@@ -94,10 +100,23 @@ class ColumnOperations:
                     tx.derived.remove_column(table.table_id, name)
                 tx.derived.add_column(item.column)
 
-        return self._data.add_empty_columns(table, fields, remember)
+        version = self._data.add_empty_columns(table, fields, remember)
+        # Records the fields that the new columns have become.
+        self._bindings.columns_of(table)
+        return version
 
-    def alter(self, caller: Caller, ident: TableIdent, declaration: ColumnDeclaration) -> None:
-        """Has another function fill a column from now on; its values stay until the next backfill."""
+    def alter(
+        self, caller: Caller, ident: TableIdent, declaration: ColumnDeclaration, keep: Keep | None = None
+    ) -> None:
+        """Has another function fill a column from now on; its values stay until the next backfill.
+
+        That backfill recomputes every row, or with `keep` those that have no value worth keeping.
+        """
+        retry_changed(lambda: self._alter(caller, ident, declaration, keep))
+
+    def _alter(
+        self, caller: Caller, ident: TableIdent, declaration: ColumnDeclaration, keep: Keep | None
+    ) -> None:
         table = self._writable(caller, ident)
         schema = self._data.schema(table, None)
         if declaration.name not in schema.names:
@@ -112,9 +131,14 @@ class ColumnOperations:
                 "drop the column and add it again",
             )
         self._write_files(table, [declaration])
+        self._bindings.columns_of(table)
         with self._store.transaction() as tx:
+            tx.tables.lock(table)
+            check_unchanged(tx, self._data, table, item.column.bound_version, _read_by(item, schema))
             tx.functions.add(item.function, caller.principal)
             before = tx.derived.find_column(table.table_id, declaration.name)
+            if keep is not None:
+                _check_keep(item, before)
             if before is None:
                 tx.derived.add_column(item.column)
             elif before.siblings:
@@ -122,22 +146,20 @@ class ColumnOperations:
                     "path", f"'{declaration.name}' is filled with {before.names}; drop them all"
                 )
             else:
-                is_automatic = before.has_auto_backfill or item.column.has_auto_backfill
-                tx.derived.replace_function(
-                    replace(item.column, column_id=before.column_id, has_auto_backfill=is_automatic)
-                )
+                tx.derived.replace_function(_succeeding(item.column, before, keep))
+        self._bindings.columns_of(table)
 
     def list_declared(self, caller: Caller, ident: TableIdent) -> Sequence[DeclaredColumn]:
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
-            return [
-                DeclaredColumn(table, column, tx.functions.get(column.function_digest))
-                for column in tx.derived.list_columns(table.table_id)
-            ]
+        return [
+            DeclaredColumn(table, column, function) for column, function in self._bindings.columns_of(table)
+        ]
 
     def forgetting(self, table: Table, names: Sequence[str]) -> TransactionEffect:
         """For the commit that drops columns: their declarations go with them."""
+        self._bindings.columns_of(table)
         with self._store.transaction() as tx:
             for name in names:
                 column = tx.derived.find_column(table.table_id, name)
@@ -155,18 +177,13 @@ class ColumnOperations:
 
     def renaming(self, table: Table, new_names: Mapping[str, str]) -> TransactionEffect:
         """For the commit that renames columns: their declarations and bindings follow."""
-        with self._store.transaction() as tx:
-            for column in tx.derived.list_columns(table.table_id):
-                read = sorted(set(column.inputs).intersection(new_names))
-                is_text = tx.functions.get(column.function_digest).is_expression
-                if read and is_text:
-                    raise InvalidInput(
-                        "rename", f"the expression of '{column.name}' reads {read}; drop it first"
-                    )
+        for column, function in self._bindings.columns_of(table):
+            read = sorted(set(column.inputs).intersection(new_names))
+            if read and function.is_expression:
+                raise InvalidInput("rename", f"the expression of '{column.name}' reads {read}; drop it first")
 
         def rename(tx: JobTransaction, _: int) -> None:
-            for name, new_name in new_names.items():
-                tx.derived.rename_column(table.table_id, name, new_name)
+            tx.derived.rename_columns(table.table_id, new_names)
 
         return rename
 
@@ -176,9 +193,31 @@ class ColumnOperations:
         with self._store.transaction() as tx:
             return tx.tables.get(ident)
 
+    def _check_new(self, table: Table, schema: pa.Schema, declared: Sequence[DeclaredColumn]) -> None:
+        """Raises InvalidInput for a column that is there already; the message says what to do instead."""
+        for item in declared:
+            for name in item.column.names:
+                if name in schema.names:
+                    problem = f"{table.ident} already has a column '{name}'"
+                    raise InvalidInput("name", f"{problem}{self._taken(table, name, item.function)}")
+
+    def _taken(self, table: Table, name: str, wanted: Function) -> str:
+        with self._store.reading() as tx:
+            column = tx.derived.find_column(table.table_id, name)
+            if column is None:
+                return " that no function fills; choose another name, or drop the column first"
+            filling = tx.functions.get(column.function_digest)
+        if filling.digest == wanted.digest:
+            return (
+                f', filled by this version of {filling.name}; call backfill("{name}") to compute its values'
+            )
+        if column.siblings:
+            return f", filled by {filling.name} together with {list(column.names)}; drop them first"
+        return f", filled by {filling.name} ({filling.digest:.15}); {_advice(name, wanted)}"
+
     def _declared(self, table: Table, schema: pa.Schema, declaration: ColumnDeclaration) -> DeclaredColumn:
         function, inputs = self._bound(table, schema, declaration)
-        name = declaration.name
+        name, snapshot = declaration.name, self._sources.snapshot(table, None)
         column = ComputedColumn(
             column_id=uuid4(),
             table_id=table.table_id,
@@ -187,6 +226,8 @@ class ColumnOperations:
             inputs=inputs,
             siblings=declaration.siblings,
             has_auto_backfill=declaration.has_auto_backfill,
+            field_ids={read: snapshot.field_ids[read] for read in inputs if read in snapshot.field_ids},
+            bound_version=snapshot.version,
         )
         if column.names[0] != name:
             raise InvalidInput("outputs", f"has to begin with the column '{name}'")
@@ -217,6 +258,38 @@ class ColumnOperations:
                 self._files.write(self._files.key_of(f"{table.location}/{path}"), content)
 
 
+def _read_by(declared: DeclaredColumn, schema: pa.Schema) -> pa.Schema:
+    """The columns that the function reads."""
+    read = {top_level(name) for name in declared.column.inputs}
+    return pa.schema([field for field in schema if field.name in read])
+
+
+def _succeeding(column: ComputedColumn, before: ComputedColumn, keep: Keep | None) -> ComputedColumn:
+    """The column in place of the one before; a function that comes back needs nobody to keep its values."""
+    kept = () if keep is None else (before.function_digest, *before.kept_digests)
+    return replace(
+        column,
+        column_id=before.column_id,
+        has_auto_backfill=before.has_auto_backfill or column.has_auto_backfill,
+        kept_digests=tuple(digest for digest in dict.fromkeys(kept) if digest != column.function_digest),
+    )
+
+
+def _check_keep(item: DeclaredColumn, before: ComputedColumn | None) -> None:
+    name = item.column.name
+    if before is None:
+        raise InvalidInput(
+            "keep", f"'{name}' is no computed column, so it has no computed values; leave it out"
+        )
+    if before.inputs != item.column.inputs:
+        raise InvalidInput(
+            "keep",
+            f"the values of '{name}' were computed from ({', '.join(before.inputs)}), and "
+            f"{item.function.name} reads ({', '.join(item.column.inputs)}); "
+            "leave it out to recompute every row",
+        )
+
+
 def _fields(declared: DeclaredColumn, metadata: Mapping[str, Mapping[str, str]]) -> list[pa.Field]:
     column, value_type = declared.column, declared.function.value_type
     for name in column.names:
@@ -243,12 +316,21 @@ def _struct_type(function: Function, output: ColumnOutput) -> pa.DataType:
     return value_type.field(output.struct_field).type
 
 
-def _check_names(table: Table, schema: pa.Schema, names: Sequence[str]) -> None:
+def _advice(name: str, function: Function) -> str:
+    """How a function comes to fill a column that is there already."""
+    if function.is_expression:
+        return "drop the column first"
+    call = f'alter_column("{name}", {function.name}'
+    return (
+        f'call {call}, keep="computed") to keep the values computed so far, '
+        f"or {call}) to recompute every row; or drop the column first"
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
     if not names:
         raise InvalidInput("new_columns", "is empty; name at least one column")
     for name in names:
         check_name(name, "name")
         if names.count(name) > 1:
             raise InvalidInput("new_columns", f"names '{name}' twice")
-        if name in schema.names:
-            raise InvalidInput("name", f"{table.ident} already has a column '{name}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -11,19 +12,21 @@ from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.catalog.ports import Authorizer
 from tidemill.jobs.model.jobs import Clusters, Job, JobFilter, JobKind, JobState
 from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
-from tidemill.jobs.model.plans import BackfillExplanation, BackfillPlan, RefreshExplanation, RefreshPlan
+from tidemill.jobs.model.plans import BackfillExplanation, RefreshExplanation, RefreshPlan
 from tidemill.jobs.model.views import RefreshPolicy
 from tidemill.jobs.planning.backfill import ColumnProgress, plan_backfill
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore, TableVersions
+from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
+from tidemill.jobs.service.pace import expected_idle_seconds, expected_seconds, past_job
 from tidemill.jobs.service.submissions import check_read_version, check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
+from tidemill.jobs.table_ports import TableVersions
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.progress import ViewAssessor
 
-# So many earlier jobs of the column are asked how fast they were.
-PAST_JOBS: Final = 5
+# Number of earlier jobs whose speed is considered; many of them may have had nothing to do.
+PAST_JOBS: Final = 20
 
 
 class Explainer:
@@ -54,7 +57,8 @@ class Explainer:
         progress = self._assessor.column_progress(declared, request)
         plan = plan_backfill(progress, request, self._clusters.slots(request.cluster))
         conflicts = (*self._rivals(declared), *_costs(progress))
-        return BackfillExplanation(plan, self._expected_seconds(declared, plan), conflicts)
+        seconds = self._expected_seconds(declared.subject_id, plan.rows, is_empty=plan.is_empty)
+        return BackfillExplanation(plan, seconds, conflicts)
 
     def refresh(self, caller: Caller, ident: TableIdent, request: RefreshRequest) -> RefreshExplanation:
         self._authorizer.require(caller, Permission.READ, ident)
@@ -66,8 +70,10 @@ class Explainer:
         self._environments.resolve(caller, request.manifest)
         plan = self._views.plan(declared, request)
         conflicts = [*self._view_rivals(declared), *_refusals(declared, request, plan)]
-        seconds = 0.0 if plan.is_empty else self._pace(declared.view.view_id, plan.rows)
-        return RefreshExplanation(plan, seconds, tuple(conflicts))
+        # Jobs count source rows whether they pass the filter or not.
+        seconds = self._expected_seconds(declared.view.view_id, plan.rows, is_empty=plan.is_empty)
+        passing = self._views.count_passing(declared, plan)
+        return RefreshExplanation(replace(plan, rows=passing), seconds, tuple(conflicts))
 
     def _view_rivals(self, declared: DeclaredView) -> list[str]:
         with self._store.transaction() as tx:
@@ -84,16 +90,12 @@ class Explainer:
             active = tx.jobs.list_active(declared.table.table_id)
         return [_rivalry(job, declared) for job in active if job.kind is not JobKind.PREVIEW]
 
-    def _expected_seconds(self, declared: DeclaredColumn, plan: BackfillPlan) -> float | None:
-        return 0.0 if plan.is_empty else self._pace(declared.subject_id, plan.rows)
-
-    def _pace(self, subject_id: UUID, rows: int) -> float | None:
-        """How long so many rows take if each takes as long as in earlier jobs."""
+    def _expected_seconds(self, subject_id: UUID, rows: int, *, is_empty: bool) -> float | None:
+        wanted = JobFilter(subject_id=subject_id, state=JobState.DONE)
         with self._store.transaction() as tx:
-            past = tx.jobs.list_recent(None, PAST_JOBS, JobFilter(subject_id=subject_id, state=JobState.DONE))
-        done = sum(job.progress.computed for job in past)
-        seconds = sum(_seconds(job) for job in past if job.progress.computed)
-        return rows * seconds / done if done else None
+            jobs = tx.jobs.list_recent(None, PAST_JOBS, wanted)
+        past = [found for found in map(past_job, jobs) if found is not None]
+        return expected_idle_seconds(past) if is_empty else expected_seconds(past, rows)
 
 
 def _refusals(declared: DeclaredView, request: RefreshRequest, plan: RefreshPlan) -> list[str]:
@@ -115,9 +117,3 @@ def _costs(progress: ColumnProgress) -> list[str]:
     if progress.snapshot.has_stable_row_ids:
         return []
     return ["the table has no stable row ids: rows that an update or a compaction moved are computed again"]
-
-
-def _seconds(job: Job) -> float:
-    if job.started_at is None or job.finished_at is None:
-        return 0.0
-    return (job.finished_at - job.started_at).total_seconds()

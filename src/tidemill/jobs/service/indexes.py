@@ -14,8 +14,9 @@ from tidemill.jobs.errors import InvalidJobTransition
 from tidemill.jobs.model.indexes import PENDING, IndexDefinition, IndexStatistics, TableIndex
 from tidemill.jobs.model.jobs import Job
 from tidemill.jobs.model.options import IndexRequest
-from tidemill.jobs.ports import JobStore, TableIndexes, TableVersions
+from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.table_ports import TableIndexes, TableVersions
 
 
 class IndexOperations:

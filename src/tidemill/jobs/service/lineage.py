@@ -26,7 +26,8 @@ from tidemill.jobs.model.lineage import (
     follow,
 )
 from tidemill.jobs.model.views import MaterializedView, SourceQuery
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableVersions
+from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.table_ports import SourceTables, TableVersions
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.views.lineage import name_of, object_links
 

@@ -23,7 +23,9 @@ from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore, TableVersions
+from tidemill.jobs.ports import JobStore
+from tidemill.jobs.table_ports import SourceTables, TableVersions
+from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.progress import ViewAssessor
 
 # Whether a view is fresh does not depend on how it wants to be refreshed.
@@ -42,17 +44,18 @@ class ColumnProvenance:
     def status(self, caller: Caller, ident: TableIdent, column: str, branch: str | None) -> ColumnStatus:
         declared = self._assessor.get_column(self._table(caller, ident, branch), column)
         progress, live = self._look(declared)
-        fresh, stale = progress.current.rows & live, progress.stale & live
+        states = _states(progress, live)
         return ColumnStatus(
             column=column,
             branch=declared.table.branch,
             version=progress.snapshot.version,
             rows=len(live),
-            fresh=len(fresh),
-            stale=len(stale),
-            missing=len(live - fresh - stale),
-            failed=len(progress.failed & live),
+            fresh=len(live) - sum(map(len, states.values())),
+            stale=len(states[RowSelection.STALE]),
+            missing=len(states[RowSelection.MISSING]),
+            failed=len(states[RowSelection.FAILED]),
             functions=self._functions(declared, live),
+            reason=self._problem(declared, progress),
         )
 
     def rows(
@@ -68,13 +71,7 @@ class ColumnProvenance:
         """Ids of the rows, ascending, above `after`."""
         declared = self._assessor.get_column(self._table(caller, ident, branch), column)
         progress, live = self._look(declared)
-        match selection:
-            case RowSelection.STALE:
-                found = progress.stale & live
-            case RowSelection.MISSING:
-                found = live - progress.current.rows - progress.stale
-            case RowSelection.FAILED:
-                found = progress.failed & live
+        found = _states(progress, live)[selection]
         if after is not None:
             found -= _up_to(after)
         return list(found[:limit])
@@ -95,8 +92,7 @@ class ColumnProvenance:
         if column is not None:
             columns = [self._assessor.get_column(table, column).column]
         else:
-            with self._store.transaction() as tx:
-                columns = list(tx.derived.list_columns(table.table_id))
+            columns = [declared.column for declared in self._assessor.list_columns(table)]
         found: list[tuple[str, RowError]] = []
         with self._store.transaction() as tx:
             for declared in columns:
@@ -112,23 +108,46 @@ class ColumnProvenance:
         assert progress.located is not None
         return progress, progress.located.all_rows()
 
+    def _problem(self, declared: DeclaredColumn, progress: ColumnProgress) -> str | None:
+        try:
+            self._assessor.check_readable(declared, progress.snapshot)
+        except Unavailable:
+            raise
+        except TidemillError as error:
+            return f"it cannot be computed: {error}"
+        return None
+
     def _functions(self, declared: DeclaredColumn, live: BitMap64) -> tuple[FunctionRows, ...]:
-        current = declared.function.digest
+        """By digest; the current one also if no row holds a value of it yet."""
+        column = declared.column
         with self._store.transaction() as tx:
-            counted = [
+            held = {found.digest: found.held & live for found in tx.coverage.list_of(declared.subject_id)}
+            held.setdefault(column.function_digest, BitMap64())
+            return tuple(
                 FunctionRows(
-                    found.digest,
-                    tx.functions.get(found.digest).name,
-                    len(found.held & live),
-                    found.digest == current,
+                    digest,
+                    tx.functions.get(digest).name,
+                    len(rows),
+                    is_current=digest == column.function_digest,
+                    is_kept=digest in column.kept_digests,
                 )
-                for found in tx.coverage.list_of(declared.subject_id)
-            ]
-        return tuple(item for item in counted if item.rows or item.is_current)
+                for digest, rows in sorted(held.items())
+                if rows or digest == column.function_digest
+            )
 
     def _table(self, caller: Caller, ident: TableIdent, branch: str | None) -> Table:
         self._authorizer.require(caller, Permission.READ, ident)
         return self._versions.get_branch(ident, branch or MAIN_BRANCH)
+
+
+def _states(progress: ColumnProgress, live: BitMap64) -> dict[RowSelection, BitMap64]:
+    """The live rows that are not fresh; each is in one state only."""
+    failed, stale = progress.failed & live, progress.stale & live
+    return {
+        RowSelection.STALE: stale,
+        RowSelection.MISSING: live - progress.covered - stale - failed,
+        RowSelection.FAILED: failed,
+    }
 
 
 def _up_to(row_id: int) -> BitMap64:
@@ -187,11 +206,13 @@ class ViewStatusOperations:
         authorizer: Authorizer,
         versions: TableVersions,
         assessor: ViewAssessor,
+        sources: SourceTables,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
         self._assessor = assessor
+        self._sources = sources
 
     def status(self, caller: Caller, ident: TableIdent) -> ViewStatus:
         """Also of a view that cannot be refreshed any more: then the reason says why."""
@@ -234,12 +255,20 @@ class ViewStatusOperations:
 
     def _plan(self, table: Table) -> tuple[RefreshPlan | None, str]:
         try:
-            plan = self._assessor.plan(self._assessor.get_view(table), QUESTION)
+            declared = self._assessor.get_view(table)
+            self._check_columns(declared)
+            plan = self._assessor.plan(declared, QUESTION)
         except Unavailable:
             raise
         except TidemillError as error:
             return None, f"it cannot be refreshed: {error}"
         return plan, plan.reason
+
+    def _check_columns(self, declared: DeclaredView) -> None:
+        """Raises InvalidInput if a column that its expressions read is gone; SQL is checked by its plan."""
+        if declared.view.statement is None:
+            for source in declared.sources:
+                self._sources.project(source, declared.view.query)
 
     def _source(self, view: MaterializedView, place: int, plan: RefreshPlan | None) -> SourceStatus:
         source = view.sources[place]

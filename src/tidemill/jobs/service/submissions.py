@@ -27,12 +27,15 @@ from tidemill.jobs.model.options import (
     JobRequest,
     PreviewRequest,
     RefreshRequest,
+    RowSelection,
     VerifyRequest,
 )
+from tidemill.jobs.planning.backfill import find_outlived_failures
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore, SourceTables, TableVersions
+from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.job_changes import JobChanges
+from tidemill.jobs.table_ports import SourceTables, TableVersions
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.views.progress import ViewAssessor
@@ -67,6 +70,7 @@ class JobOperations:
     ) -> Job:
         declared = self._declared(caller, ident, request)
         check_read_version(declared, request, self._versions, self._assessor)
+        check_selection(declared, request, self._assessor)
         request = self._environments.resolved(caller, request)
         subject_id = declared.subject_id
         return self._submit(caller, declared.table, JobKind.BACKFILL, subject_id, request, idempotency_key)
@@ -235,6 +239,18 @@ def check_read_version(
     if versions.find(declared.table, version) is None:
         raise InvalidInput("read_version", f"{declared.table.ident} has no version {version}")
     assessor.check_version(declared, version, "read_version")
+
+
+def check_selection(declared: DeclaredColumn, request: BackfillRequest, assessor: Assessor) -> None:
+    """Raises InvalidInput if failed rows are asked for, and the function they failed with is another one now.
+
+    Such a job would do nothing, while every value needs to be computed.
+    """
+    if request.only is not RowSelection.FAILED:
+        return
+    problem = find_outlived_failures(assessor.column_progress(declared, request))
+    if problem is not None:
+        raise InvalidInput("only", f"no row of '{request.column}' is failed: {problem}")
 
 
 def check_refresh(declared: DeclaredView, request: RefreshRequest, versions: TableVersions) -> None:

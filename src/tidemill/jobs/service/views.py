@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from tidemill.catalog.errors import TableAlreadyExists
+from tidemill.catalog.errors import TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.tables import Page, Table, TableKind
@@ -17,8 +17,10 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewSource, frozen
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables, TableData
+from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.service.submissions import JobOperations
+from tidemill.jobs.service.unchanged_columns import ColumnsChanged, check_unchanged, retry_changed
+from tidemill.jobs.table_ports import SourceTables, TableData
 from tidemill.jobs.views.definitions import (
     FunctionColumn,
     ReadSource,
@@ -74,13 +76,23 @@ class ViewOperations:
         if definition.is_populated:
             self._authorizer.require(caller, Permission.COMPUTE, ident)
         behavior_of(definition).check(definition)
-        sources = self._read(caller, ident, definition)
+        version = retry_changed(lambda: self._create(caller, ident, definition))
+        if not definition.is_populated:
+            return CreatedView(version, None)
+        job = self._jobs.submit_refresh(caller, ident, RefreshRequest(), None)
+        return CreatedView(version, job.job_id)
+
+    def _create(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> int:
+        sources, versions = self._read(caller, ident, definition)
         settled = self._settled(ident, definition, sources)
         view_id = uuid4()
         table = Table(view_id, ident, self._files.location_of(view_id), TableKind.VIEW)
         view = _view(view_id, definition, settled, sources)
 
         def remember(tx: JobTransaction, _: int) -> None:
+            _lock_sources(tx, sources)
+            for source, version in zip(sources, versions, strict=True):
+                check_unchanged(tx, self._data, source.table, version, source.schema)
             tx.tables.add(table)
             # Whoever declares the same functions at this moment adds them in the same order.
             for function in sorted(definition.functions, key=lambda f: (f.name, f.digest)):
@@ -88,11 +100,11 @@ class ViewOperations:
             tx.derived.add_view(view)
 
         empty = pa.RecordBatchReader.from_batches(settled.output, [])
-        written = self._data.create(table, empty, remember)
-        if not definition.is_populated:
-            return CreatedView(written.version, None)
-        job = self._jobs.submit_refresh(caller, ident, RefreshRequest(), None)
-        return CreatedView(written.version, job.job_id)
+        try:
+            return self._data.create(table, empty, remember).version
+        except ColumnsChanged:
+            self._files.remove_table(table.location)
+            raise
 
     def describe(self, caller: Caller, ident: TableIdent) -> DescribedView:
         """Raises ViewNotFound when it is a plain table."""
@@ -112,19 +124,25 @@ class ViewOperations:
             tables = [table for table in tx.tables.list_in(namespace, Page()) if table.table_id in views]
             return [_described(tx, table, views[table.table_id]) for table in tables]
 
-    def project(self, caller: Caller, query: SourceQuery, field: str) -> pa.Schema:
-        """The columns that a query yields; `field` is what the caller calls it. Raises InvalidInput."""
+    def project(self, caller: Caller, query: SourceQuery, field: str) -> tuple[pa.Schema, int]:
+        """The columns that a query yields, and the version of the source that it was checked against.
+
+        `field` is what the caller calls the query. Raises InvalidInput.
+        """
         ident = table_ident(query.source, field)
         self._authorizer.require(caller, Permission.READ, ident)
         with self._store.transaction() as tx:
             source = tx.tables.get(ident)
             view = tx.derived.find_view(source.table_id)
         internal = frozenset() if view is None else view.internal_columns
-        shown = [column for column in self._data.schema(source, None) if column.name not in internal]
-        return self._sources.project(source, frozen(query, pa.schema(shown)), field)
+        snapshot = self._sources.snapshot(source, None)
+        shown = [column for column in snapshot.schema if column.name not in internal]
+        return self._sources.project(source, frozen(query, pa.schema(shown)), field), snapshot.version
 
-    def _read(self, caller: Caller, ident: TableIdent, definition: ViewDefinition) -> list[ReadSource]:
-        """The tables the view is made from, after a look whether it may be, and under that name."""
+    def _read(
+        self, caller: Caller, ident: TableIdent, definition: ViewDefinition
+    ) -> tuple[list[ReadSource], list[int]]:
+        """The tables the view is made from with their versions, after a look whether it may be made."""
         idents = _source_idents(definition)
         for source in idents:
             self._authorizer.require(caller, Permission.READ, source)
@@ -140,7 +158,11 @@ class ViewOperations:
                     definition.query_field,
                     f"{table.ident} is a view that is run on every read; make this one from what it reads",
                 )
-        return [ReadSource(table, self._data.schema(table, None)) for table in tables]
+        snapshots = [self._sources.snapshot(table, None) for table in tables]
+        sources = [
+            ReadSource(table, snapshot.schema) for table, snapshot in zip(tables, snapshots, strict=True)
+        ]
+        return sources, [snapshot.version for snapshot in snapshots]
 
     def _settled(
         self, ident: TableIdent, definition: ViewDefinition, sources: Sequence[ReadSource]
@@ -190,6 +212,14 @@ def _cyclic(definition: ViewDefinition, reason: str) -> InvalidInput:
 
 def _described(tx: JobTransaction, table: Table, view: MaterializedView) -> DescribedView:
     return DescribedView(table, view, tuple(tx.tables.find_by_id(source.table_id) for source in view.sources))
+
+
+def _lock_sources(tx: JobTransaction, sources: Sequence[ReadSource]) -> None:
+    """A source that is being dropped waits for the view and finds it, or is gone: raises TableNotFound."""
+    tx.tables.lock_all({source.table.ident for source in sources})
+    for source in sources:
+        if tx.tables.find_by_id(source.table.table_id) is None:
+            raise TableNotFound(source.table.ident)
 
 
 def _view(

@@ -25,6 +25,7 @@ from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SqlPlan, TableSnapshot
 from tidemill.jobs.model.views import (
     CallPolicy,
+    KeptResults,
     MaterializedView,
     OutputCap,
     RefreshPolicy,
@@ -32,7 +33,7 @@ from tidemill.jobs.model.views import (
     ViewTarget,
 )
 from tidemill.jobs.planning.refresh import ViewProgress
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.definitions import (
     ReadSource,
     SettledView,
@@ -86,7 +87,8 @@ class ViewReading:
 class StageRequest:
     """What every kind of stage is made from: the plan, and how its rows are to be made.
 
-    A suspect stage has lost a task's process before, and its function may be the reason.
+    `kept` are results of the view's functions that can be used; without any, none are kept either. A suspect
+    stage has lost a task's process before, and its function may be the reason.
     """
 
     job_id: str
@@ -98,6 +100,7 @@ class StageRequest:
     clusters: Clusters
     cap: OutputCap | None = None
     is_suspect: bool = False
+    kept: tuple[KeptResults, ...] = ()
 
     def policy(self, rows: int) -> CallPolicy:
         """As the request says, and else the view."""

@@ -11,7 +11,7 @@ from tidemill.jobs.model.columns import bind_inputs
 from tidemill.jobs.model.coverage import top_level
 from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.views import CHILD_INDEX, MaterializedView, SourceQuery
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import SourceReading
 from tidemill.jobs.views.definitions import ReadSource, ViewDefinition, check_row_function
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks

@@ -14,14 +14,21 @@ from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.columns import FunctionCall
-from tidemill.jobs.model.coverage import Changes, Coverage, Watched
+from tidemill.jobs.model.coverage import Changes, Coverage
 from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState
 from tidemill.jobs.model.options import RefreshRequest
-from tidemill.jobs.model.plans import RefreshPlan
-from tidemill.jobs.model.views import KEY, MaterializedView, RefreshPolicy, source_subject
+from tidemill.jobs.model.plans import RefreshPlan, ViewEdits
+from tidemill.jobs.model.views import (
+    KEY,
+    SOURCE_ROW_ID,
+    MaterializedView,
+    RefreshPolicy,
+    source_subject,
+)
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, capped_plan, plan_refresh
-from tidemill.jobs.ports import JobStore, JobTransaction, SourceTables
+from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.stage_errors import VersionGone
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import DeclaredView, SourceReading, ViewReading
 from tidemill.jobs.views.kinds import behavior_of
 
@@ -70,6 +77,20 @@ class ViewAssessor:
         rows = self._sources.keyed_rows(declared.table, latest, key, None)
         return capped_plan(plan, progress.first, request.output_limit, rows)
 
+    def count_passing(self, declared: DeclaredView, plan: RefreshPlan) -> int:
+        """The rows of a plan that the view's functions will see: those that pass its filter.
+
+        A count for people, who ask what functions will cost. It scans the columns of the filter.
+        """
+        query = declared.view.query
+        is_by_row = behavior_of(declared.view).key(declared.view) == SOURCE_ROW_ID
+        if not (declared.calls and is_by_row and plan.work) or query.filter is None or query.is_window:
+            return plan.rows
+        found = self._sources.locate(declared.source, plan.source_version, query.filter).by_fragment()
+        nothing = BitMap64()
+        passing = [(found.get(item.fragment_id, nothing), item.rows) for item in plan.work]
+        return sum(len(rows) if wanted is None else len(rows & wanted) for rows, wanted in passing)
+
     def skipped(self, declared: DeclaredView) -> BitMap64:
         """The source rows, or keys, that were skipped because a function failed on them."""
         with self._store.transaction() as tx:
@@ -93,17 +114,18 @@ class ViewAssessor:
         self, declared: DeclaredView, versions: Sequence[int | None], policy: RefreshPolicy
     ) -> ViewProgress:
         reading = self._read(declared, versions)
-        lost = self._lost_reason(declared, reading)
-        is_full = lost is not None or policy is RefreshPolicy.FULL
+        edits = self._edits(declared, reading)
+        is_full = edits.lost_reason is not None or policy is RefreshPolicy.FULL
         progress = ViewProgress(
             sources=tuple(
-                self._source_progress(declared, number, one, is_full=is_full)
+                self._source_progress(declared, number, one, edits, is_full=is_full)
                 for number, one in enumerate(reading.sources)
             ),
             whole_reason=reading.whole_reason,
-            lost_reason=lost,
+            lost_reason=edits.lost_reason,
             sql=reading.sql,
             has_functions=bool(declared.calls),
+            edits=edits,
         )
         return self._with_keys(declared, progress, reading)
 
@@ -144,34 +166,32 @@ class ViewAssessor:
             )
 
     def _source_progress(
-        self, declared: DeclaredView, number: int, one: SourceReading, *, is_full: bool
+        self, declared: DeclaredView, number: int, one: SourceReading, edits: ViewEdits, *, is_full: bool
     ) -> SourceProgress:
-        levels = declared.view.sources[number].levels
+        levels, behavior = declared.view.sources[number].levels, behavior_of(declared.view)
         coverage, version = one.coverage, one.snapshot.version
+        edited = edits.keys if behavior.key(declared.view) == SOURCE_ROW_ID else BitMap64()
         is_idle = coverage.revision and coverage.watermark == version and not coverage.outdated
-        if is_idle and not is_full and not behavior_of(declared.view).is_capped(one):
+        if is_idle and not is_full and not edited and not behavior.is_capped(one):
             return SourceProgress(levels, one.snapshot, coverage, Changes(), None)
-        changes = Changes()
-        if coverage.revision and coverage.rows:
-            # Rows may go back in time, too.
-            first, last = sorted((coverage.watermark, version))
-            changes = self._sources.changes(one.table, first, last, Watched(one.columns))
+        # Rows may go back in time, too.
+        changes = self._sources.changed_rows(one.table, version, coverage, one.columns)
         query = declared.view.query
         located = self._sources.locate(one.table, version, one.where)
-        return SourceProgress(
-            levels, one.snapshot, coverage, changes, located.window(query.offset, query.limit)
-        )
+        window = located.window(query.offset, query.limit)
+        return SourceProgress(levels, one.snapshot, coverage, changes, window, edited)
 
-    def _lost_reason(self, declared: DeclaredView, reading: ViewReading) -> str | None:
-        """Somebody may have put another state of the view's rows in the place of what was published."""
+    def _edits(self, declared: DeclaredView, reading: ViewReading) -> ViewEdits:
+        """What others did to the view's rows since they were published."""
         published = max(one.coverage.published for one in reading.sources)
         if not published:
-            return None
-        latest = self._sources.snapshot(declared.table, None).version
-        if latest == published:
-            return None
-        changes = self._sources.changes(declared.table, published, latest, Watched(()))
-        return f"the view itself was changed by others: {changes.reason}" if changes.is_total else None
+            return ViewEdits(0)
+        columns = self.output(declared).names
+        key = behavior_of(declared.view).key(declared.view)
+        edits = self._sources.view_edits(declared.table, published, key, columns)
+        if edits.lost_reason is None:
+            return edits
+        return replace(edits, lost_reason=f"the view itself was changed by others: {edits.lost_reason}")
 
     def _with_keys(
         self, declared: DeclaredView, progress: ViewProgress, reading: ViewReading
@@ -187,7 +207,7 @@ class ViewAssessor:
             keys = behavior.touched_keys(declared, progress, reading, self._sources)
         except VersionGone as error:
             return replace(progress, lost_reason=f"the rows before cannot be told: {error}")
-        return replace(progress, keys=keys)
+        return replace(progress, keys=keys | progress.edits.keys)
 
 
 def _note_consumed(

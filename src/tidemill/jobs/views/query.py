@@ -27,7 +27,7 @@ from tidemill.jobs.model.views import (
 )
 from tidemill.jobs.planning.refresh import ViewProgress
 from tidemill.jobs.planning.tasks import view_tasks
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import (
     DeclaredView,
     SourceReading,
@@ -92,10 +92,15 @@ class OneSourceViews(ViewBehavior):
         view, table = declared.view, declared.source
         snapshot = tables.snapshot(table, versions[0])
         _check_readable(declared, snapshot)
-        columns = tables.columns_read(table, view.query, view.inputs_read, snapshot.version)
+        columns = self.columns_read(declared, snapshot.version, tables)
         keys = () if view.partition_by is None else (view.partition_by,)
         reading = SourceReading(table, snapshot, coverages[0], columns, keys, self.rows_read(view))
         return ViewReading((reading,), self.whole_reason(view))
+
+    def columns_read(self, declared: DeclaredView, version: int, tables: SourceTables) -> tuple[str, ...]:
+        """The source columns whose values matter."""
+        view = declared.view
+        return tables.columns_read(declared.source, view.query, view.inputs_read, version)
 
     def rows_read(self, view: MaterializedView) -> str | None:
         """The filter, where rows that do not pass it have no part in the view."""
@@ -133,6 +138,7 @@ class RowViews(OneSourceViews):
             policy=request.policy(plan.rows),
             cap=request.cap,
             parallelism=request.options.concurrency,
+            kept=request.kept,
         )
 
     def sample_columns(self, view: MaterializedView, progress: ViewProgress) -> Sequence[str] | None:

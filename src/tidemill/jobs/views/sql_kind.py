@@ -14,7 +14,7 @@ from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY, MaterializedView, RunSql, SourceQuery, SqlInput, ViewSource
 from tidemill.jobs.planning.refresh import ViewProgress
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import (
     DeclaredView,
     SourceReading,

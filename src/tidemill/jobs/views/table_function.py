@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tidemill.errors import InvalidInput
 from tidemill.jobs.model.lineage import Link, Through
 from tidemill.jobs.model.views import KEY, MaterializedView, Partition, RunTableFunction
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import DeclaredView, StageRequest, ViewReading, unsigned
 from tidemill.jobs.views.definitions import (
     PARTITION_BY,
@@ -62,6 +63,16 @@ class TableFunctionViews(OneSourceViews):
     def key(self, view: MaterializedView) -> str | None:
         return KEY if view.is_partitioned else None
 
+    def columns_read(self, declared: DeclaredView, version: int, tables: SourceTables) -> tuple[str, ...]:
+        """What the function is given, and what decides which rows those are; all columns if it takes all."""
+        view = declared.view
+        if not view.inputs:
+            return super().columns_read(declared, version, tables)
+        projected = view.query.columns or {}
+        given = {name: projected[name] for name in view.inputs if name in projected}
+        inputs = [name for name in view.inputs_read if name not in given]
+        return tables.columns_read(declared.source, replace(view.query, columns=given), inputs, version)
+
     def rows_read(self, view: MaterializedView) -> str | None:
         return view.query.filter
 
@@ -96,6 +107,7 @@ class TableFunctionViews(OneSourceViews):
             partitions=partitions,
             policy=request.policy(len(partitions)),
             parallelism=request.options.concurrency,
+            kept=request.kept[0] if request.kept else None,
         )
 
     def keys_without(

@@ -12,6 +12,7 @@ from uuid import UUID
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.tables import Table
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive
 from tidemill.jobs.model.columns import ComputedColumn
@@ -20,8 +21,9 @@ from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.plans import RefreshPlan, SourceChange
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, source_subject
 from tidemill.jobs.planning.backfill import plan_backfill
-from tidemill.jobs.planning.column_progress import Assessor
-from tidemill.jobs.ports import JobStore, JobTransaction, TableVersions
+from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
+from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.table_ports import TableVersions
 from tidemill.jobs.views.progress import ViewAssessor
 
 # Handed in by whoever wires both: jobs are submitted by the service, and the worker does not know it.
@@ -275,9 +277,11 @@ class AutoBackfill:
             table = tx.tables.find_by_id(column.table_id)
         if table is None:
             return None
-        request = BackfillRequest(column.name)
         try:
-            declared = self._assessor.get_column(table, column.name)
+            declared = self._find_declared(table, column)
+            if declared is None:
+                return None
+            request = BackfillRequest(declared.column.name)
             known = column.column_id, column.function_digest
             if self._idle.get(known) == self._assessor.latest_version(table):
                 return None
@@ -290,6 +294,11 @@ class AutoBackfill:
             return self._submit(self._caller, table.ident, request, key)
         except (ColumnNotComputed, JobAlreadyActive, TableColumnNotFound):
             return None
+
+    def _find_declared(self, table: Table, column: ComputedColumn) -> DeclaredColumn | None:
+        """Under the name that it has now."""
+        columns = self._assessor.list_columns(table)
+        return next((one for one in columns if one.column.column_id == column.column_id), None)
 
     def _is_rested(self, column: ComputedColumn) -> bool:
         with self._store.transaction() as tx:

@@ -1,19 +1,24 @@
-"""Carries out a backfill: pass after pass, until no row needs work."""
+"""Carries out a backfill: what is stale when it begins, and then what others have written meanwhile.
+
+A table with a steady writer always has stale rows, so catching up is bounded (see `_is_worth_a_pass`). The
+rows that still need work when the job ends are in its result as `rows_left`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.errors import ConcurrentModification
+from tidemill.catalog.errors import ConcurrentModification, TableColumnNotFound
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.tables import MAIN_BRANCH
-from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn, FunctionCall
+from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile, FillColumn
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure, is_on_row_of
 from tidemill.jobs.model.jobs import Clusters, Part, Progress
@@ -33,8 +38,10 @@ from tidemill.jobs.ports import (
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost, TooManyRowsSkipped
 from tidemill.jobs.worker.leases import RunningJob
 
-# A table that changes faster than we can follow is left to the next backfill.
-MAX_PASSES: Final = 100
+# Passes after the first one. A table that changes faster than we can follow is left to the next backfill.
+MAX_CATCH_UPS: Final = 5
+# A pass with so few rows to compute is cheap, whatever the one before had.
+SMALL_PASS_ROWS: Final = 1000
 # So often a stage is done again whose tasks' processes were killed.
 LOST_PROCESSES: Final = 3
 
@@ -51,7 +58,9 @@ class _Pass:
     coverage: Coverage
     checkpoint_location: str
     name: str
+    done: BitMap64 | None = None
     orphans: int = 0
+    orphaned_rows: int = 0
     commits: int = 0
     version: int | None = None
 
@@ -96,21 +105,49 @@ class BackfillRunner:
         location = self._checkpoints.location(declared.subject_id, declared.function.digest, scope)
         is_once = request.read_version is not None or request.num_frags is not None
         version: int | None = None
-        for number in range(MAX_PASSES):
+        rows_before = 0
+        for number in count():
             one = self._look(running, request, declared, location, f"e{running.lease.epoch}.p{number}")
+            rows_left = one.plan.rows
             if one.plan.is_empty:
                 self._settle(one)
                 break
-            for place, group in enumerate(one.plan.groups):
-                self._run_group(one, one.plan.read_version, group, f"{one.name}.g{place}")
+            rows_to_compute = self._rows_to_compute(one) if number else rows_left
+            if not _is_worth_a_pass(number, rows_to_compute, rows_before):
+                running.progress = replace(running.progress, total=running.progress.done)
+                break
+            rows_before = rows_to_compute
+            self._run_pass(one)
             version = one.version or version
-            if request.read_version is not None:
-                self._place_orphans(one)
+            rows_left = one.orphaned_rows + self._rows_not_planned(one)
             if is_once or one.is_last:
                 break
-        if _is_filtered(request) or not is_once:
+        if _is_filtered(request) or not (is_once or rows_left):
             self._checkpoints.clear(location)
-        return _result(running.progress, one, one.version or version)
+        return _result(running.progress, one, one.version or version, rows_left)
+
+    def _run_pass(self, one: _Pass) -> None:
+        for place, group in enumerate(one.plan.groups):
+            self._run_group(one, one.plan.read_version, group, f"{one.name}.g{place}")
+        if one.request.read_version is not None:
+            self._place_orphans(one)
+
+    def _rows_to_compute(self, one: _Pass) -> int:
+        """Rows of the plan whose value is not checkpointed; placing values that exist is quick."""
+        waiting = BitMap64()
+        for ref in self._usable(one, one.plan.read_version):
+            waiting |= ref.rows
+        work = [item for group in one.plan.groups for item in group.work]
+        known = sum(len(item.rows - waiting) for item in work if item.rows is not None)
+        whole = sum(item.row_count for item in work if item.rows is None)
+        return known + max(whole - len(waiting), 0)
+
+    def _rows_not_planned(self, one: _Pass) -> int:
+        """Rows that need work and that `num_frags` has left out."""
+        if one.request.num_frags is None:
+            return 0
+        every = plan_backfill(one.progress, replace(one.request, num_frags=None), 1, one.done)
+        return every.rows - one.plan.rows
 
     def _look(
         self,
@@ -120,6 +157,7 @@ class BackfillRunner:
         location: str,
         name: str,
     ) -> _Pass:
+        declared = self._assessor.followed(declared, request.read_version)
         progress = self._assessor.column_progress(declared, request)
         self._assessor.check_readable(declared, progress.snapshot)
         # A selection is carried out once: rows published before, also by an earlier run, are done.
@@ -130,12 +168,20 @@ class BackfillRunner:
             running.progress = replace(running.progress, reused=plan.rows_reused, skipped=skipped)
             running.tell("planned", dict(plan.summary()))
         running.progress = replace(running.progress, total=running.progress.done + plan.rows)
-        return _Pass(running, request, declared, progress, plan, progress.current, location, name)
+        coverage = progress.current if plan.is_empty else self._with_few_segments(declared, progress)
+        return _Pass(running, request, declared, progress, plan, coverage, location, name, done)
+
+    def _with_few_segments(self, declared: DeclaredColumn, progress: ColumnProgress) -> Coverage:
+        location, coverage = self._segment_location(declared), progress.current
+        if location is None:
+            return coverage
+        rows = progress.snapshot.live_rows
+        return replace(coverage, segments=self._checkpoints.merge_segments(location, coverage.segments, rows))
 
     def _place_orphans(self, one: _Pass) -> None:
         """A pinned version cannot be looked at again later: values whose rows were moved are put where
         those are now, unless they are no longer right there."""
-        for number in range(MAX_PASSES):
+        for number in range(MAX_CATCH_UPS + 1):
             if not one.orphans:
                 return
             if not one.progress.snapshot.has_stable_row_ids:
@@ -143,14 +189,16 @@ class BackfillRunner:
                     f"{one.declared.table.ident} was rewritten during the job and has no stable row ids, so "
                     f"the rows of version {one.plan.read_version} cannot be found again; start it anew"
                 )
-            one.orphans = 0
+            one.orphans = one.orphaned_rows = 0
             version = self._assessor.latest_version(one.declared.table)
             waiting = BitMap64()
             for ref in self._usable(one, version):
                 waiting |= ref.rows
             left = waiting - self._rows_published(one.running)
             work = self._assessor.layout(one.declared.table, version, left)
-            if work:
+            if work and number == MAX_CATCH_UPS:
+                one.orphaned_rows = len(left)
+            elif work:
                 group = commit_group(work, replace(one.request, task_size=None, concurrency=1), 1)
                 self._run_group(one, version, group, f"{one.name}.o{number}")
 
@@ -175,10 +223,15 @@ class BackfillRunner:
         running = one.running
         running.check()
         running.begin_stage()
-        columns = [one.progress.snapshot.schema.field(name) for name in one.declared.column.names]
+        declared = self._at(one, version)
+        columns = [
+            one.progress.snapshot.schema.field(read).with_name(name)
+            for read, name in zip(one.declared.column.names, declared.column.names, strict=True)
+        ]
         stage = replace(
-            fill_stage(running, one.declared, one.request, version, columns),
+            fill_stage(running, declared, one.request, version, columns),
             checkpoint_location=one.checkpoint_location,
+            segment_location=self._segment_location(one.declared),
             checkpoints=tuple(self._usable(one, version)),
             allowed_skips=self._skips_left(one),
             is_suspect=is_suspect,
@@ -193,12 +246,17 @@ class BackfillRunner:
 
     def _publish(self, one: _Pass, version: int, files: Sequence[ColumnFile], part: str) -> None:
         running, table = one.running, one.declared.table
-        published = self._publisher.replace_column(
-            table, one.declared.column.names, files, lambda kept: self._bookkeeping(one, part, kept)
-        )
+        watched, effect = one.declared.watched(), lambda kept: self._bookkeeping(one, part, kept)
+        try:
+            published = self._publisher.replace_column(table, watched, files, effect)
+        except TableColumnNotFound:
+            # It may have been renamed since it was read.
+            renamed = self._assessor.followed(one.declared).watched()
+            published = self._publisher.replace_column(table, renamed, files, effect)
         for file in published.orphans:
-            self._checkpoints.keep(one.checkpoint_location, table, version, file)
+            self._checkpoints.keep(one.checkpoint_location, table, version, file, watched)
         one.orphans += len(published.orphans)
+        one.orphaned_rows += sum(len(file.rows) for file in published.orphans)
         if published.version is not None:
             one.version = published.version
             one.commits += 1
@@ -226,11 +284,22 @@ class BackfillRunner:
 
         return effect
 
+    def _segment_location(self, declared: DeclaredColumn) -> str | None:
+        """One place for all branches: what is right on one is right on every other."""
+        if not declared.watched().expressions:
+            return None
+        return self._checkpoints.segment_location(declared.column.column_id, declared.function.digest)
+
     def _usable(self, one: _Pass, version: int) -> Sequence[CheckpointRef]:
-        declared = one.declared
+        declared = self._at(one, version)
         return self._checkpoints.find_usable(
-            one.checkpoint_location, declared.table, version, declared.column.inputs
+            one.checkpoint_location, declared.table, version, declared.watched()
         )
+
+    def _at(self, one: _Pass, version: int) -> DeclaredColumn:
+        """The column under the names it has at a version."""
+        is_read = version == one.plan.read_version
+        return one.declared if is_read else self._assessor.followed(one.declared, version)
 
     def _settle(self, one: _Pass) -> None:
         """Nothing to do: only remembers up to which version that is known."""
@@ -277,6 +346,15 @@ class BackfillRunner:
             return tx.errors.count_of(declared.subject_id, running.job.job_id)
 
 
+def _is_worth_a_pass(number: int, rows: int, rows_before: int) -> bool:
+    """Whether to go on: the first catch-up always, further ones while the work halves or is small.
+
+    One large write during the job is followed, a writer that writes as much as we compute is not.
+    """
+    is_converging = rows <= max(rows_before // 2, SMALL_PASS_ROWS)
+    return number <= 1 or (number <= MAX_CATCH_UPS and is_converging)
+
+
 def _is_filtered(request: BackfillRequest) -> bool:
     """Whether it is for certain rows, whatever they hold: results of others must not stand in for theirs."""
     return request.where is not None or request.only is not None
@@ -284,8 +362,8 @@ def _is_filtered(request: BackfillRequest) -> bool:
 
 def _check_declared(tx: JobTransaction, declared: DeclaredColumn) -> None:
     """Values of a function that fills the column no longer must not count for the one that does."""
-    current = tx.derived.find_column(declared.table.table_id, declared.column.name)
-    if current != declared.column:
+    columns = tx.derived.list_columns(declared.table.table_id)
+    if not any(column.is_same_declaration(declared.column) for column in columns):
         raise ConcurrentModification(
             f"Column '{declared.column.name}' of {declared.table.ident} was declared anew during the job"
         )
@@ -304,7 +382,29 @@ def _failures(files: Sequence[ColumnFile]) -> list[RowFailure]:
 
 def _covering(one: _Pass, files: Sequence[ColumnFile], version: int, revision: int) -> Coverage:
     covered = one.progress.after(one.coverage, _rows(files))
-    return replace(covered, revision=revision, published=max(version, one.coverage.published))
+    segments = dict.fromkeys(file.segment for file in files if file.segment is not None)
+    return replace(
+        covered,
+        revision=revision,
+        published=max(version, one.coverage.published),
+        files=_files_after(one.coverage.files, files),
+        segments=tuple(dict.fromkeys([*covered.segments, *segments])),
+    )
+
+
+def _files_after(known: BitMap64, files: Sequence[ColumnFile]) -> BitMap64:
+    """The marks of fragments in which nothing has to be looked at.
+
+    Of a fragment that has been filled in part only, the rest must have been known before.
+    """
+    marks = known.copy()
+    for file in files:
+        if file.marks is not None:
+            seen = BitMap64([*file.marks.read, *file.marks.before])
+            marks -= seen
+            if seen <= known or file.carried_files is None:
+                marks.update(file.marks.published)
+    return marks
 
 
 def _after_stage(progress: Progress, files: Sequence[ColumnFile], computed: int) -> Progress:
@@ -320,11 +420,12 @@ def _after_stage(progress: Progress, files: Sequence[ColumnFile], computed: int)
     )
 
 
-def _result(progress: Progress, one: _Pass, version: int | None) -> dict[str, Any]:
+def _result(progress: Progress, one: _Pass, version: int | None, rows_left: int) -> dict[str, Any]:
     return {
         "rows_computed": progress.computed,
         "rows_reused": progress.reused,
         "rows_skipped": progress.skipped,
+        "rows_left": rows_left,
         "commits": progress.commits,
         "source_version": one.plan.read_version,
         "published_version": version,
@@ -346,7 +447,7 @@ def fill_stage(
         version=version,
         columns=pa.schema(list(columns)),
         struct_fields=tuple(output.struct_field for output in column.outputs),
-        call=FunctionCall(declared.function, column.inputs),
+        call=declared.call,
         tasks=(),
         checkpoint_location="",
         environment=request.environment or Environment(),

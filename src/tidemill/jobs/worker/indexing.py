@@ -11,7 +11,8 @@ from tidemill.catalog.errors import TableNotFound
 from tidemill.jobs.model.indexes import IndexDefinition, IndexType
 from tidemill.jobs.model.jobs import Part
 from tidemill.jobs.model.options import IndexRequest
-from tidemill.jobs.ports import JobStore, JobTransaction, TableIndexes, TableVersions
+from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.table_ports import TableIndexes, TableVersions
 from tidemill.jobs.worker.leases import RunningJob
 
 # The one part of an index job: whatever worker comes to it, it is applied once.

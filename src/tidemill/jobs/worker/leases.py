@@ -137,8 +137,7 @@ class JobWorker:
         self._current = running
         running.apply_signals(job)
         if job.attempt > self._policy.max_attempts:
-            message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
-            self._finish(running, JobState.FAILED, None, Failure(message))
+            self._finish(running, JobState.FAILED, None, Failure(self._given_up(job)))
             return
         with self._kept_alive(running), suppress(LeaseLost):
             try:
@@ -167,6 +166,21 @@ class JobWorker:
     def release(self, job: Job) -> None:
         with self._store.transaction() as tx:
             tx.leases.release(Lease(job.job_id, job.epoch, self._owner))
+
+    def give_back(self, job: Job, kind: str, reason: str) -> None:
+        """Releases a job that this process cannot run, and records why."""
+        with suppress(LeaseLost), self._store.transaction() as tx:
+            lease = Lease(job.job_id, job.epoch, self._owner)
+            tx.leases.check(lease)
+            tx.events.append(job.job_id, kind, {"message": reason})
+            tx.leases.release(lease)
+
+    def _given_up(self, job: Job) -> str:
+        message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
+        with self._store.transaction() as tx:
+            events = tx.events.list_after(job.job_id, 0)
+        reasons = [event.data["message"] for event in events if event.kind == "spark_not_started"]
+        return f"{message}. {reasons[-1]}" if reasons else message
 
     def fail(self, job: Job, failure: Failure) -> None:
         """Ends a job that met an error nobody foresaw."""

@@ -16,7 +16,8 @@ from tidemill.jobs.model.options import PreviewRequest
 from tidemill.jobs.model.plans import RowLocations
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
-from tidemill.jobs.ports import Checkpoints, SourceTables, StageExecutor
+from tidemill.jobs.ports import Checkpoints, StageExecutor
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.worker.backfill import fill_stage
 from tidemill.jobs.worker.leases import RunningJob
 
@@ -48,7 +49,7 @@ class PreviewRunner:
         running.progress = replace(running.progress, total=len(rows))
         location = self._checkpoints.location(declared.subject_id, declared.function.digest, "shared")
         made = self._compute(running, declared, request, progress, rows, location)
-        refs = self._checkpoints.find_usable(location, table, version, declared.column.inputs)
+        refs = self._checkpoints.find_usable(location, table, version, declared.watched())
         values = self._checkpoints.read(refs, rows)
         running.progress = replace(running.progress, done=len(rows), computed=len(rows))
         return {**self._shown(declared, version, values), **_figures(made, version)}
@@ -86,7 +87,7 @@ class PreviewRunner:
             tasks=(work,),
             checkpoint_location=location,
             checkpoints=tuple(
-                self._checkpoints.find_usable(location, declared.table, version, declared.column.inputs)
+                self._checkpoints.find_usable(location, declared.table, version, declared.watched())
             ),
             on_error=ErrorPolicy(ErrorAction.SKIP),
         )

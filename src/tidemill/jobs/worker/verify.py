@@ -14,7 +14,7 @@ from tidemill.jobs.model.options import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import KeyedRows, RefreshPlan
 from tidemill.jobs.model.views import Difference, RefreshPolicy, WrittenRows
 from tidemill.jobs.planning.refresh import SourceProgress, ViewProgress, plan_refresh, work_of
-from tidemill.jobs.ports import SourceTables
+from tidemill.jobs.table_ports import SourceTables
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
 from tidemill.jobs.views.progress import ViewAssessor

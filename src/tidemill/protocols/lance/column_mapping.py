@@ -12,8 +12,9 @@ from tidemill.catalog.model.functions import (
     decode_base64,
     decode_envelope,
 )
+from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput, Unsupported
-from tidemill.jobs.model.columns import ColumnOutput
+from tidemill.jobs.model.columns import ColumnOutput, Keep
 from tidemill.jobs.service.columns import ColumnDeclaration, SqlExpression
 from tidemill.lance.field_paths import parse_path
 from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
@@ -61,6 +62,8 @@ def arrow_schema(body: bytes) -> pa.Schema:
 def replaces_function(entry: Fields) -> bool:
     """Whether an alteration replaces the function of a column; raises InvalidInput if it changes more."""
     if not entry.has("virtual_column"):
+        if entry.has("keep"):
+            raise InvalidInput(entry.name_of("keep"), "needs virtual_column, the function to replace with")
         return False
     for key in ("rename", "nullable", "data_type"):
         if entry.has(key):
@@ -79,6 +82,13 @@ def replacement_declaration(fields: Fields) -> Fields:
     if len(path) > 1:
         raise InvalidInput(entries[0].name_of("path"), "is a nested field; functions fill whole columns")
     return Fields({"new_columns": [{"name": path[0], "virtual_column": entries[0].raw("virtual_column")}]})
+
+
+def kept_values(fields: Fields) -> Keep | None:
+    """Which computed values stay when a function is replaced; by default none."""
+    entry = fields.objects("alterations")[0]
+    keep = entry.text("keep")
+    return None if keep is None else read_choice(Keep, keep, entry.name_of("keep"))
 
 
 def column_alteration(entry: Fields) -> ColumnAlteration:

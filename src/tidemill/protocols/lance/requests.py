@@ -9,7 +9,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import DependantPolicy, NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.errors import InvalidInput
 from tidemill.protocols.http.call import Call
@@ -37,6 +37,16 @@ def flag_of(call: Call, fields: Fields, key: str) -> bool:
     """Some clients send flags in the query, others in the body."""
     in_query = query_flag(call.query, key)
     return (fields.flag(key) if in_query is None else in_query) or False
+
+
+def dependant_policy(call: Call, fields: Fields) -> DependantPolicy:
+    """What becomes of views made from what is dropped; an extension that other clients do not send."""
+    is_cascade, is_forced = flag_of(call, fields, "cascade"), flag_of(call, fields, "force")
+    if is_cascade and is_forced:
+        raise InvalidInput("force", "cannot be combined with cascade; choose one of them")
+    if is_cascade:
+        return DependantPolicy.CASCADE
+    return DependantPolicy.FORCE if is_forced else DependantPolicy.RESTRICT
 
 
 def read_page(call: Call, fetch: Callable[[Page], Sequence[str]]) -> tuple[list[str], str | None]:

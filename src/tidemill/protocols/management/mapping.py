@@ -15,7 +15,7 @@ from tidemill.jobs.model.jobs import Job, JobEvent, JobState
 from tidemill.jobs.model.lineage import LineageEntry, ObjectLineage
 from tidemill.jobs.model.plans import BackfillExplanation, RefreshExplanation
 from tidemill.jobs.service.status import LastRefresh, SourceStatus, ViewStatus
-from tidemill.protocols.http.call import Call
+from tidemill.protocols.http.call import Call, without_nulls
 from tidemill.protocols.http.fields import query_integer
 
 PREVIEWED_ROWS: Final = "arrow"
@@ -91,7 +91,7 @@ def explanation_json(explained: BackfillExplanation | RefreshExplanation) -> dic
 
 
 def status_json(status: ColumnStatus) -> dict[str, Any]:
-    return asdict(status)
+    return without_nulls(asdict(status))
 
 
 def row_error_json(column: str | None, error: RowError) -> dict[str, Any]:

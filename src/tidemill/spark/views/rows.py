@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from math import ceil
+from typing import Final
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
-from tidemill.functions.api import CallSettings, ChunkFunction, Chunks, ColumnFunction
+from tidemill.functions.api import CallSettings, ChunkFunction, ColumnFunction
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.coverage import member_mask, row_set
-from tidemill.jobs.model.failures import RowFailure
+from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.jobs.model.views import (
     CHILD_INDEX,
@@ -29,7 +31,7 @@ from tidemill.jobs.model.views import (
 )
 from tidemill.jobs.planning.refresh import rows_fitting
 from tidemill.lance.fragments import get_fragment
-from tidemill.lance.view_writer import ViewWriter
+from tidemill.lance.view_writer import HeldRows, ViewWriter
 from tidemill.spark.reading import (
     DENSE,
     MATCHES,
@@ -41,10 +43,19 @@ from tidemill.spark.reading import (
     scan_rows,
 )
 from tidemill.spark.task_reports import TaskReport
+from tidemill.spark.views.results import (
+    ChunkLists,
+    ResultComputer,
+    RowFunction,
+    held_chunks,
+    held_values,
+    list_type,
+)
 
 ROWS_PER_CALL: Final = SCAN_ROWS // 16
-# A capped view may need few rows, so the first batch is small.
-FIRST_BATCH_ROWS: Final = 64
+# A capped view may need few rows, so the first batch is small, and later ones grow slowly.
+FIRST_BATCH_ROWS: Final = 8
+BATCH_GROWTH: Final = 4
 NO_FAILURES: Final[tuple[RowFailure, ...]] = ()
 
 
@@ -76,15 +87,10 @@ class ViewSourceReader:
             else:
                 yield from self._scan(fragment, item)
 
-    def in_order(self, work: Sequence[FragmentWork]) -> Iterator[tuple[RowIds, pa.RecordBatch]]:
-        """Row ids in ascending order, few at first, each time with the rows that match the filter."""
-        ids = [np.array(item.rows.to_array(), dtype=np.uint64) for item in work if item.rows is not None]
-        ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *ids]))
-        start, size = 0, min(FIRST_BATCH_ROWS, self._rows)
-        while start < len(ordered):
-            part = ordered[start : start + size]
-            yield part, self._take(part)
-            start, size = start + size, self._rows
+    @property
+    def most_rows(self) -> int:
+        """How many rows are read at a time at most."""
+        return self._rows
 
     def _scan(self, fragment: lance.LanceFragment, item: FragmentWork) -> Iterator[pa.RecordBatch]:
         scanner = fragment.scanner(
@@ -102,9 +108,9 @@ class ViewSourceReader:
 
     def _take_batches(self, row_ids: RowIds, size: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(row_ids), size):
-            yield self._take(row_ids[start : start + size])
+            yield self.take(row_ids[start : start + size])
 
-    def _take(self, row_ids: RowIds) -> pa.RecordBatch:
+    def take(self, row_ids: RowIds) -> pa.RecordBatch:
         """Takes single rows, which is faster than a scan if they are few."""
         expressions = {**self._columns, ROW_ID: ROW_ID}
         if self._stage.filter is not None:
@@ -118,14 +124,16 @@ class ViewSourceReader:
 
 @dataclass(frozen=True)
 class EvaluatedRows:
-    """Evaluated rows of a view and the failures; source rows in `skipped` produced no rows."""
+    """Evaluated rows of a view and the failures; source rows in `skipped` produced no rows.
+
+    `held` is what the view has of them, if it was looked at. For `reused` source rows nothing was called.
+    """
 
     rows: pa.RecordBatch
     failures: tuple[RowFailure, ...] = NO_FAILURES
     skipped: frozenset[int] = frozenset()
-
-
-Evaluator: TypeAlias = Callable[[pa.RecordBatch], EvaluatedRows]
+    held: HeldRows | None = None
+    reused: int = 0
 
 
 def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
@@ -139,14 +147,14 @@ def write_view_fragments(
 ) -> list[WrittenRows]:
     """Evaluates the view for the given source rows and writes the results as new fragments."""
     with ExitStack() as stack:
-        evaluate = _evaluator(stage, call_settings(stage.policy, host), stack)
+        computers = _open_functions(stage, call_settings(stage.policy, host), stack)
         writer = stack.enter_context(ViewWriter(stage.target, _rows_of(work)))
-        task = _Task(report, writer)
+        task = _Task(stage, computers, writer, report)
         source = ViewSourceReader(stage)
         if stage.cap is not None:
-            return [_write_capped(stage.cap, source.in_order(work), evaluate, task)]
+            return [_CappedTask(stage.cap, source, task).run(work)]
         for batch in source.batches(work):
-            task.put(evaluate(batch), len(batch))
+            task.put(task.evaluate(batch), len(batch))
         return [task.finish()]
 
 
@@ -161,68 +169,150 @@ def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
 
 
 class _Task:
-    """Collects the rows and failures of one task."""
+    """Evaluates batches of source rows and collects the rows, failures and fingerprints of one task."""
 
-    def __init__(self, report: TaskReport, writer: ViewWriter) -> None:
+    def __init__(
+        self,
+        stage: WriteViewRows,
+        computers: Sequence[ResultComputer],
+        writer: ViewWriter,
+        report: TaskReport,
+    ) -> None:
+        self._stage = stage
+        self._computers = computers
         self._report = report
         self._writer = writer
         self._failures: list[RowFailure] = []
         self._skipped = BitMap64()
+        self._reused = 0
+
+    def evaluate(self, batch: pa.RecordBatch) -> EvaluatedRows:
+        held: HeldRows | None = None
+        if any(computer.looks_at_view for computer in self._computers):
+            held = self._writer.find(batch[ROW_ID].to_numpy().view(np.int64))
+        evaluate = _chunked if _is_chunker(self._stage) else _projected
+        return replace(evaluate(self._stage, batch, self._computers, held), held=held)
 
     def put(self, evaluated: EvaluatedRows, source_rows: int) -> None:
-        self._writer.put(evaluated.rows)
+        self._writer.put(evaluated.rows, evaluated.held)
         self._failures += evaluated.failures
         self._skipped.update(evaluated.skipped)
+        self._reused += evaluated.reused
         self._report.skipped(evaluated.failures)
         self._report.rows_done(source_rows)
 
     def finish(self) -> WrittenRows:
+        # First of all what would cost the most to make again.
+        for computer in self._computers:
+            computer.save()
         written = self._writer.finish()
         self._report.flush()
-        return replace(written, skipped=self._skipped, failures=tuple(self._failures))
+        segments = [(number, each.write_segment()) for number, each in enumerate(self._computers)]
+        return replace(
+            written,
+            skipped=self._skipped,
+            failures=tuple(self._failures),
+            reused=self._reused,
+            segments=tuple((number, path) for number, path in segments if path is not None),
+        )
 
 
-def _write_capped(
-    cap: OutputCap,
-    slices: Iterator[tuple[RowIds, pa.RecordBatch]],
-    evaluate: Evaluator,
-    task: _Task,
-) -> WrittenRows:
-    """Evaluates source rows in the order of their ids until the view's row limit is reached."""
-    all_ids, all_counts = np.empty(0, np.uint64), np.empty(0, np.int64)
-    cut: int | None = None
-    for ids, batch in slices:
-        evaluated = evaluate(batch)
+class _CappedTask:
+    """Evaluates source rows in the order of their ids until the view's row limit is reached.
+
+    How many rows a source row yields is not known before the function was called for it. Each batch has as
+    many source rows as seem to be missing, given what came of those before, so that few are evaluated in
+    vain.
+    """
+
+    def __init__(self, cap: OutputCap, source: ViewSourceReader, task: _Task) -> None:
+        self._cap = cap
+        self._source = source
+        self._task = task
+        self._ids = np.empty(0, np.uint64)
+        self._counts = np.empty(0, np.int64)
+        self._evaluated = 0
+
+    def run(self, work: Sequence[FragmentWork]) -> WrittenRows:
+        ids = [np.array(item.rows.to_array(), dtype=np.uint64) for item in work if item.rows is not None]
+        ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *ids]))
+        made: tuple[RowIds, npt.NDArray[np.int64]] | None = None
+        while self._evaluated < len(ordered) and made is None:
+            left = ordered[self._evaluated :]
+            missing = int(self._shown(left[:1], np.array([self._cap.limit]))[0])
+            if not missing:
+                break
+            made = self._put(left[: self._batch_size(missing)])
+        written = replace(self._task.finish(), covered=row_set(self._ids), evaluated=self._evaluated)
+        if made is None:
+            return replace(written, made=(self._ids, self._counts))
+        (partial,), (shown,) = made
+        all_made = np.append(self._ids, partial), np.append(self._counts, shown)
+        return replace(written, cut=int(partial) if shown else None, made=all_made)
+
+    def _batch_size(self, missing: int) -> int:
+        """At first, each source row is taken to yield one row."""
+        if not self._evaluated:
+            return min(missing, FIRST_BATCH_ROWS, self._source.most_rows)
+        per_row = int(self._counts.sum()) / self._evaluated
+        wanted = ceil(missing / per_row) if per_row else self._evaluated
+        return min(wanted, BATCH_GROWTH * self._evaluated, self._source.most_rows)
+
+    def _put(self, ids: RowIds) -> tuple[RowIds, npt.NDArray[np.int64]] | None:
+        """Returns the source row that fits only in part, if there is one, and how many of its rows fit."""
+        evaluated = self._task.evaluate(self._source.take(ids))
+        self._evaluated += len(ids)
         sources = evaluated.rows.column(SOURCE_ROW_ID).to_numpy().view(np.uint64)
         order = np.lexsort((evaluated.rows.column(CHILD_INDEX).to_numpy(), sources))
         ordered = sources[order]
         counts = np.searchsorted(ordered, ids, side="right") - np.searchsorted(ordered, ids, side="left")
-        shown = rows_fitting(cap, ids, counts, int(all_counts.sum()))
+        shown = self._shown(ids, counts)
         # A source row that only fits partly ends the view, so that the view holds the first rows overall.
         overflowing = np.flatnonzero(shown < counts)
         end = int(overflowing[0]) if len(overflowing) else len(ids)
         rows = int(shown[: end + 1].sum())
-        task.put(replace(evaluated, rows=evaluated.rows.take(pa.array(order[:rows]))), len(ids))
-        all_ids = np.concatenate([all_ids, ids[:end]])
-        all_counts = np.concatenate([all_counts, counts[:end]])
-        if len(overflowing):
-            cut = int(ids[end]) if shown[end] else None
-            partial = (ids[end : end + 1], shown[end : end + 1])
-            counts_by_row = np.concatenate([all_ids, partial[0]]), np.concatenate([all_counts, partial[1]])
-            return replace(task.finish(), covered=row_set(all_ids), cut=cut, made=counts_by_row)
-    return replace(task.finish(), covered=row_set(all_ids), cut=None, made=(all_ids, all_counts))
+        self._task.put(replace(evaluated, rows=evaluated.rows.take(pa.array(order[:rows]))), len(ids))
+        self._ids = np.concatenate([self._ids, ids[:end]])
+        self._counts = np.concatenate([self._counts, counts[:end]])
+        return (ids[end : end + 1], shown[end : end + 1]) if len(overflowing) else None
+
+    def _shown(self, ids: RowIds, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return rows_fitting(self._cap, ids, counts, int(self._counts.sum()))
 
 
-def _evaluator(stage: WriteViewRows, settings: CallSettings, stack: ExitStack) -> Evaluator:
-    if stage.calls and stage.calls[0].function.kind is FunctionKind.CHUNKER:
-        chunks = stack.enter_context(ChunkFunction(stage.calls[0], settings))
-        return lambda batch: _chunked(stage, batch, chunks)
-    output = stage.target.output
-    columns = [
-        stack.enter_context(ColumnFunction(call, output.field(call.name or "").type, settings))
-        for call in stage.calls
-    ]
-    return lambda batch: _projected(stage, batch, columns)
+def _is_chunker(stage: WriteViewRows) -> bool:
+    return bool(stage.calls) and stage.calls[0].function.kind is FunctionKind.CHUNKER
+
+
+def _open_functions(
+    stage: WriteViewRows, settings: CallSettings, stack: ExitStack
+) -> tuple[ResultComputer, ...]:
+    return tuple(
+        stack.enter_context(_computer(stage, number, settings, stack)) for number in range(len(stage.calls))
+    )
+
+
+def _computer(stage: WriteViewRows, number: int, settings: CallSettings, stack: ExitStack) -> ResultComputer:
+    call, function = stage.calls[number], stage.calls[number].function
+    opened: RowFunction
+    if function.kind is FunctionKind.CHUNKER:
+        value_type = list_type(function.output)
+        opened = ChunkLists(stack.enter_context(ChunkFunction(call, settings)), function.output)
+    else:
+        value_type = stage.target.output.field(call.name or "").type
+        opened = stack.enter_context(ColumnFunction(call, value_type, settings))
+    # The scan has evaluated an expression already, at no cost worth saving.
+    kept = stage.kept[number] if stage.kept and not function.is_expression else None
+    return ResultComputer(
+        opened,
+        value_type,
+        kept,
+        stage.source_version,
+        stage.batches,
+        with_failures=stage.policy.on_error.action is ErrorAction.SKIP,
+        # A chunker that is called with arrays gets the ids as well.
+        takes_row_ids=function.kind is FunctionKind.CHUNKER,
+    )
 
 
 def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
@@ -230,33 +320,53 @@ def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.Reco
 
 
 def _projected(
-    stage: WriteViewRows, batch: pa.RecordBatch, columns: Sequence[ColumnFunction]
+    stage: WriteViewRows,
+    batch: pa.RecordBatch,
+    computers: Sequence[ResultComputer],
+    held: HeldRows | None,
 ) -> EvaluatedRows:
-    row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
+    row_ids, output = batch[ROW_ID].to_numpy(), stage.target.output
     columns_by_name = {name: batch[name] for name in stage.columns}
     failures: list[RowFailure] = []
-    for number, call in enumerate(stage.calls):
-        computed = columns[number].compute(_inputs(stage, batch, number), row_ids)
-        columns_by_name[call.name or ""] = computed.values
-        failures += computed.failures
+    is_called = np.zeros(len(batch), dtype=np.bool_)
+    for number, computer in enumerate(computers):
+        name = stage.calls[number].name or ""
+        known = held_values(held, row_ids, name) if computer.looks_at_view else None
+        results = computer.results(_inputs(stage, batch, number), row_ids, known)
+        columns_by_name[name] = results.values
+        failures += results.failures
+        if computer.is_keeping:
+            is_called |= results.is_called
     columns_by_name |= {
-        SOURCE_ROW_ID: batch["_rowid"].cast(pa.int64()),
+        SOURCE_ROW_ID: batch[ROW_ID].cast(pa.int64()),
         IS_SET: pa.array(np.ones(len(batch), dtype=np.bool_)),
     }
     rows = pa.record_batch([columns_by_name[name] for name in output.names], schema=output)
-    return EvaluatedRows(rows, tuple(failures))
+    reused = np.count_nonzero(~is_called) if any(each.is_keeping for each in computers) else 0
+    return EvaluatedRows(rows, tuple(failures), reused=int(reused))
 
 
-def _chunked(stage: WriteViewRows, batch: pa.RecordBatch, chunks: ChunkFunction) -> EvaluatedRows:
-    row_ids, output = batch["_rowid"].to_numpy(), stage.target.output
-    children: Chunks = chunks.compute(_inputs(stage, batch, 0), row_ids)
-    parents = pa.array(children.parents)
+def _chunked(
+    stage: WriteViewRows,
+    batch: pa.RecordBatch,
+    computers: Sequence[ResultComputer],
+    held: HeldRows | None,
+) -> EvaluatedRows:
+    row_ids, output = batch[ROW_ID].to_numpy(), stage.target.output
+    chunk_schema, [computer] = stage.calls[0].function.output, computers
+    known = held_chunks(held, row_ids, chunk_schema) if computer.looks_at_view else None
+    results = computer.results(_inputs(stage, batch, 0), row_ids, known)
+    counts = results.values.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    parents = np.repeat(np.arange(len(batch)), counts)
+    starts = np.cumsum(counts) - counts
+    indexes = (np.arange(len(parents)) - starts[parents]).astype(np.int32)
     columns_by_name = {
-        **{name: batch[name].take(parents) for name in stage.columns},
-        **dict(zip(stage.calls[0].function.output.names, children.columns, strict=True)),
-        SOURCE_ROW_ID: pa.array(row_ids[children.parents].astype(np.int64)),
-        CHILD_INDEX: pa.array(children.indexes),
+        **{name: batch[name].take(pa.array(parents)) for name in stage.columns},
+        **dict(zip(chunk_schema.names, results.values.flatten().flatten(), strict=True)),
+        SOURCE_ROW_ID: pa.array(row_ids[parents].astype(np.int64)),
+        CHILD_INDEX: pa.array(indexes),
     }
     rows = pa.record_batch([columns_by_name[name] for name in output.names], schema=output)
-    skipped = frozenset(failure.row_id for failure in children.failures if failure.row_id is not None)
-    return EvaluatedRows(rows, children.failures, skipped)
+    skipped = frozenset(failure.row_id for failure in results.failures if failure.row_id is not None)
+    reused = np.count_nonzero(~results.is_called) if computer.is_keeping else 0
+    return EvaluatedRows(rows, results.failures, skipped, reused=int(reused))

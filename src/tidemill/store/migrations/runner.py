@@ -18,6 +18,8 @@ from tidemill.store.migrations import (
     m0006_views,
     m0007_iceberg,
     m0008_deferred_effects,
+    m0009_kept_values,
+    m0010_exact_coverage,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -32,6 +34,8 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0006_views.upgrade,
     m0007_iceberg.upgrade,
     m0008_deferred_effects.upgrade,
+    m0009_kept_values.upgrade,
+    m0010_exact_coverage.upgrade,
 )
 """In order, starting with number 1. A released migration never changes."""
 

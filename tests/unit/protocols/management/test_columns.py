@@ -47,7 +47,9 @@ def test_a_column_tells_how_fresh_it_is(stand: Stand) -> None:
         "stale": 1,
         "missing": 1,
         "failed": 0,
-        "functions": [{"digest": "sha256:0", "name": "length", "rows": 3, "is_current": True}],
+        "functions": [
+            {"digest": "sha256:0", "name": "length", "rows": 3, "is_current": True, "is_kept": False}
+        ],
     }
 
 

@@ -11,7 +11,7 @@ from tidemill.catalog.model.functions import RegisteredFunction
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
-from tidemill.jobs.model.columns import quoted
+from tidemill.jobs.model.columns import Keep, quoted
 from tidemill.lance.model.edits import FieldMetadataUpdate
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import Fields, table_of
@@ -25,6 +25,7 @@ from tidemill.protocols.lance.column_mapping import (
     column_paths,
     field_metadata_update,
     is_expression_request,
+    kept_values,
     new_columns,
     replacement_declaration,
     replaces_function,
@@ -38,7 +39,7 @@ from tidemill.protocols.lance.lancedb_functions import (
     stored_name,
 )
 from tidemill.protocols.lance.mapping import branch_of
-from tidemill.protocols.lance.requests import table_request
+from tidemill.protocols.lance.requests import dependant_policy, table_request
 
 
 def alter_table_add_columns(call: Call) -> Response:
@@ -93,22 +94,24 @@ def alter_table_alter_columns(call: Call) -> Response:
 def _replace_function(call: Call, ident: TableIdent, body: Fields) -> Response:
     """Replaces the function of a column. This commits a version only if field metadata names the function."""
     require_main_branch(call, ident, branch_of(call, body))
-    declared = replacement_declaration(body)
+    declared, keep = replacement_declaration(body), kept_values(body)
     geneva = find_geneva_replacement(declared)
     if geneva is not None:
-        return _replace_geneva_function(call, ident, *geneva)
+        return _replace_geneva_function(call, ident, *geneva, keep)
     (declaration,) = column_declarations(declared)
-    call.operations.columns.alter(call.caller, ident, declaration)
+    call.operations.columns.alter(call.caller, ident, declaration, keep)
     current = call.operations.versions.describe(call.caller, ident, MAIN_BRANCH, None)
     return json_response({"version": current.version})
 
 
-def _replace_geneva_function(call: Call, ident: TableIdent, name: str, column: Fields) -> Response:
+def _replace_geneva_function(
+    call: Call, ident: TableIdent, name: str, column: Fields, keep: Keep | None
+) -> Response:
     schema = call.operations.tables.describe(call.caller, ident).schema
     if schema is None or name not in schema.names:
         raise TableColumnNotFound(ident, name, () if schema is None else tuple(schema.names))
     declaration = geneva_replacement(name, column, schema.field(name).type)
-    call.operations.columns.alter(call.caller, ident, declaration)
+    call.operations.columns.alter(call.caller, ident, declaration, keep)
     update = FieldMetadataUpdate(quoted(name), declaration.metadata[name])
     updated = call.operations.schemas.update_field_metadata(call.caller, ident, MAIN_BRANCH, [update])
     return json_response({"version": updated.version})
@@ -117,7 +120,8 @@ def _replace_geneva_function(call: Call, ident: TableIdent, name: str, column: F
 def alter_table_drop_columns(call: Call) -> Response:
     ident, body = table_request(call)
     paths = column_paths(body)
-    version = call.operations.schemas.drop_columns(call.caller, ident, branch_of(call, body), paths)
+    policy = dependant_policy(call, body)
+    version = call.operations.schemas.drop_columns(call.caller, ident, branch_of(call, body), paths, policy)
     return json_response({"version": version})
 
 

@@ -13,7 +13,7 @@ from tidemill.protocols.http.call import Call, empty_response, json_response, wi
 from tidemill.protocols.http.fields import namespace_of
 from tidemill.protocols.http.routing import Route
 from tidemill.protocols.lance.mapping import properties_of
-from tidemill.protocols.lance.requests import namespace_request, read_page
+from tidemill.protocols.lance.requests import dependant_policy, namespace_request, read_page
 
 
 def create_namespace(call: Call) -> Response:
@@ -41,7 +41,8 @@ def describe_namespace(call: Call) -> Response:
 def drop_namespace(call: Call) -> Response:
     path, body = namespace_request(call)
     mode, behavior = body.choice("mode", DropMode.FAIL), body.choice("behavior", DropBehavior.RESTRICT)
-    call.operations.namespaces.drop(Mutation(call.caller), path, mode, behavior)
+    policy = dependant_policy(call, body)
+    call.operations.namespaces.drop(Mutation(call.caller), path, mode, behavior, policy)
     return json_response({})
 
 

@@ -24,7 +24,14 @@ from tidemill.protocols.lance.mapping import (
     table_point,
     table_uri,
 )
-from tidemill.protocols.lance.requests import flag_of, is_lancedb, page_of, read_page, table_request
+from tidemill.protocols.lance.requests import (
+    dependant_policy,
+    flag_of,
+    is_lancedb,
+    page_of,
+    read_page,
+    table_request,
+)
 from tidemill.protocols.lance.routes.namespaces import namespaces_in
 
 # The name in the specification, and in lancedb's remote client.
@@ -92,8 +99,9 @@ def list_all_tables(call: Call) -> Response:
 
 
 def drop_table(call: Call) -> Response:
-    ident, _ = table_request(call)
-    return json_response(removed_table_json(call.operations.tables.drop(call.caller, ident)))
+    ident, body = table_request(call)
+    dropped = call.operations.tables.drop(call.caller, ident, dependant_policy(call, body))
+    return json_response(removed_table_json(dropped))
 
 
 def _tables_in(call: Call, path: NamespacePath) -> Response:
@@ -118,8 +126,10 @@ def register_table(call: Call) -> Response:
 
 
 def deregister_table(call: Call) -> Response:
-    ident, _ = table_request(call)
-    return json_response(removed_table_json(call.operations.registrations.deregister(call.caller, ident)))
+    ident, body = table_request(call)
+    policy = dependant_policy(call, body)
+    removed = call.operations.registrations.deregister(call.caller, ident, policy)
+    return json_response(removed_table_json(removed))
 
 
 def rename_table(call: Call) -> Response:

@@ -7,16 +7,17 @@ from uuid import uuid4
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.identifiers import table_ident
+from tidemill.catalog.model.identifiers import TableIdent, table_ident
 from tidemill.catalog.model.sql import quoted_name
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
+from tidemill.jobs.service.unchanged_columns import retry_changed
 from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.fields import namespace_of
 from tidemill.protocols.http.job_requests import idempotency_key, refresh_request
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.arrow_json import Vocabulary, schema_json
 from tidemill.protocols.lance.lancedb_sql import read_query
-from tidemill.protocols.lance.requests import LANCEDB_HEADER, table_request
+from tidemill.protocols.lance.requests import LANCEDB_HEADER, dependant_policy, table_request
 from tidemill.protocols.lance.view_mapping import (
     described_view_json,
     is_sql_view,
@@ -62,9 +63,9 @@ def describe_materialized_view(call: Call) -> Response:
 
 def drop_materialized_view(call: Call) -> Response:
     """Removes the files before it responds, so there is no job to wait for."""
-    ident, _ = table_request(call)
+    ident, body = table_request(call)
     call.operations.views.describe(call.caller, ident)
-    call.operations.tables.drop(call.caller, ident)
+    call.operations.tables.drop(call.caller, ident, dependant_policy(call, body))
     return json_response({})
 
 
@@ -77,8 +78,13 @@ def create_view(call: Call) -> Response:
     ident, body = table_request(call)
     body.refuse_unknown(KNOWN_KEYS)
     statement = body.required_text("query")
+    stored = retry_changed(lambda: _store_query(call, ident, statement))
+    return json_response(_view_json(call, stored))
+
+
+def _store_query(call: Call, ident: TableIdent, statement: str) -> StoredQuery:
     query = read_query(statement, "query")
-    projected = call.operations.views.project(call.caller, query, "query")
+    projected, version = call.operations.views.project(call.caller, query, "query")
     stored = StoredQuery(
         table=Table(uuid4(), ident, "", TableKind.QUERY),
         statement=statement,
@@ -88,7 +94,7 @@ def create_view(call: Call) -> Response:
         limit=query.limit,
         output=projected,
     )
-    return json_response(_view_json(call, call.operations.stored_queries.create(call.caller, stored)))
+    return call.operations.stored_queries.create(call.caller, stored, version)
 
 
 def describe_view(call: Call) -> Response:
