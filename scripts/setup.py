@@ -54,7 +54,16 @@ def install_packages() -> None:
 
 def install(*arguments: str) -> None:
     try:
-        run(str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON), *arguments)
+        run(
+            str(VENV / "bin" / "uv"),
+            "pip",
+            "install",
+            "--quiet",
+            "--compile-bytecode",
+            "--python",
+            str(PYTHON),
+            *arguments,
+        )
     except subprocess.CalledProcessError:
         # pip knows indexes and certificates configured for pip, uv does not.
         print("uv could not install the packages; trying pip ...", flush=True)

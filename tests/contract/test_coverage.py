@@ -130,6 +130,15 @@ def test_withdrawn_rows_stay_with_the_digest_that_made_them(store: JobStore) -> 
     assert all_of(store, other) == [Coverage("b", 1, BitMap64([1]), 1)]
 
 
+def test_marks_of_files_that_a_restore_may_put_back_are_dropped(store: JobStore) -> None:
+    subject, marks = uuid4(), BitMap64([7, 8])
+    for digest in ("a", "b", "c"):
+        put(store, subject, Coverage(digest, 1, BitMap64([1, 2]), files=marks))
+    with store.transaction() as tx:
+        tx.coverage.withdraw(subject, "a", BitMap64([2]), ("c",))
+    assert [coverage.files for coverage in all_of(store, subject)] == [marks, BitMap64(), marks]
+
+
 def test_a_coverage_without_withdrawn_rows_keeps_its_revision(store: JobStore) -> None:
     subject = uuid4()
     put(store, subject, Coverage("b", 1, BitMap64([1])))

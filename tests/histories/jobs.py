@@ -33,6 +33,7 @@ FUNCTIONS = ("y0", "y1", "y2", "other", "sum")
 class Run:
     """A job as seen from the rows: how they stood before it, and once somebody else had written."""
 
+    column: str
     before: View
     after: View
     renewed: set[int] = field(default_factory=set)
@@ -169,13 +170,14 @@ class JobHistory(RuleBasedStateMachine):
 
     def _run(self, column: str) -> Run:
         view = self.ledgers[column].view(self.table.rows)
-        return Run(view, view)
+        return Run(column, view, view)
 
     def _carry_out(self, run: Run, job: Callable[[], Job], *, may_fail: bool = False) -> None:
         CALLS.clear()
         ended = job()
         self.engine.publisher.before_next = None
         run.calls = list(CALLS)
+        self.ledgers[run.column].note_calls(run.calls)
         note(f"{ended.state}: {ended.result}, {len(run.calls)} calls")
         if may_fail and not self.has_stable_row_ids and ended.state is JobState.FAILED:
             assert ended.failure is not None

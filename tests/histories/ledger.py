@@ -16,7 +16,8 @@ Pair: TypeAlias = tuple[Number, Number]
 class Standing(Enum):
     """Whether a row has to be computed; UNSURE if it holds a null that was a result once.
 
-    A null that another writer left there looks the same, so that the row may be computed again.
+    A null that another writer left there looks the same, so that the row may be computed again. UNSURE as
+    well if the row holds a result that was computed while its input changed: it may be published or not.
     """
 
     FRESH = "fresh"
@@ -50,6 +51,7 @@ class Ledger:
 
     `strayed` are rows that have held something else since, or have been written by another function.
     `banked` are inputs whose values a job may have left behind as checkpoints for the next one.
+    `called` are results of all calls: a job may have published one whose input was changed meanwhile.
     """
 
     column: str
@@ -58,6 +60,7 @@ class Ledger:
     covered: dict[str, dict[int, set[Pair]]] = field(default_factory=dict)
     strayed: dict[str, set[int]] = field(default_factory=dict)
     banked: dict[str, set[tuple[int, Number]]] = field(default_factory=dict)
+    called: dict[str, set[tuple[int, Pair]]] = field(default_factory=dict)
 
     def value(self, given: Number) -> Number:
         return FORMULAS[self.function](given)
@@ -104,13 +107,18 @@ class Ledger:
     def bank(self, calls: Collection[Call]) -> None:
         self.banked.setdefault(self.function, set()).update((call.row, call.given) for call in calls)
 
+    def note_calls(self, calls: Collection[Call]) -> None:
+        made = self.called.setdefault(self.function, set())
+        made.update((call.row, (call.given, self.value(call.given))) for call in calls)
+
     def clear_bank(self) -> None:
         self.banked.pop(self.function, None)
 
     def _standing(self, row_id: int, row: Mapping[str, Any]) -> Standing:
         pairs = self.covered.get(self.function, {})
         if self.pair(row) not in pairs.get(row_id, set()):
-            return Standing.DUE
+            is_known = (row_id, self.pair(row)) in self.called.get(self.function, set())
+            return Standing.UNSURE if is_known else Standing.DUE
         is_strayed = row_id in self.strayed.get(self.function, set())
         return Standing.UNSURE if is_strayed and row[self.column] is None else Standing.FRESH
 

@@ -100,7 +100,7 @@ def checkpoints_never_age(patch: pytest.MonkeyPatch) -> None:
     def everything(
         self: LanceCheckpoints, location: str, table: Any, _: int, watched: Watched
     ) -> Sequence[CheckpointRef]:
-        self._salvage(location, table, watched)
+        self._salvage(location, table)
         return [CheckpointRef(found.path, found.rows) for found in list_checkpoints(location)]
 
     patch.setattr(LanceCheckpoints, "find_usable", everything)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
-from tests.engine import Engine, column_function, succeeded
+from tests.engine import Crash, Engine, Moment, column_function, succeeded
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.columns import ColumnStatus
+from tidemill.jobs.model.coverage import Watched
+from tidemill.jobs.model.options import BackfillRequest
+from tidemill.lance.checkpoints import write_checkpoint
 
 CALLS: list[int] = []
 
@@ -102,6 +108,56 @@ def test_a_computed_column_that_is_renamed_keeps_its_function(
     assert [one.column.name for one in engine.operations.columns.list_declared(LOCAL_CALLER, table)] == [
         "old"
     ]
+
+
+@OPENED
+def test_a_job_fills_the_column_it_was_submitted_for(
+    engine: Engine, table: TableIdent, opened: Opened
+) -> None:
+    request = BackfillRequest("y")
+    job = engine.operations.jobs.submit_backfill(LOCAL_CALLER, table, request, None)
+    rename(opened(engine, table), y="later", clean="y")
+    succeeded(engine.run(job))
+    assert engine.rows(table)["later"].to_pylist() == [3, 6, 9]
+    assert engine.rows(table)["y"].to_pylist() == [10, 20, 30]
+
+
+@OPENED
+@pytest.mark.parametrize("moment", Moment)
+def test_a_job_that_died_goes_on_under_other_names(
+    engine: Engine, table: TableIdent, opened: Opened, moment: Moment
+) -> None:
+    request = BackfillRequest("y", flush_interval_seconds=0.0)
+    job = engine.operations.jobs.submit_backfill(LOCAL_CALLER, table, request, None)
+    claimed = engine.worker.claim()
+    assert claimed is not None
+    engine.publisher.dies = moment
+    with suppress(Crash):
+        engine.worker.run(claimed)
+    engine.publisher.dies = None
+    engine.worker.release(claimed)
+    rename(opened(engine, table), x="raw", clean="x", y="later")
+    succeeded(engine.run(job))
+    assert sorted(engine.rows(table)["later"].to_pylist()) == [3, 6, 9]
+    assert sorted(CALLS) == [1, 2, 3]
+
+
+@OPENED
+def test_a_checkpoint_of_a_later_version_is_judged_by_fields(
+    engine: Engine, table: TableIdent, opened: Opened
+) -> None:
+    """The name of an input stands for another field there, whose values have not changed."""
+    before = engine.open(table)
+    rename(opened(engine, table), x="raw", clean="x")
+    engine.open(table).update({"raw": "raw + 100"}, where="id = 2")
+    later = engine.open(table)
+    rows = later.scanner(columns={"raw": "raw"}, with_row_id=True).to_table()
+    location = engine.checkpoints.location(uuid4(), "sha256:1", "shared")
+    write_checkpoint(location, later.version, rows["_rowid"].to_numpy(), rows["raw"].combine_chunks())
+    with engine.lake.store.transaction() as tx:
+        stored = tx.tables.get(table)
+    [usable] = engine.checkpoints.find_usable(location, stored, before.version, Watched(("x",)))
+    assert usable.rows == BitMap64([0, 2])
 
 
 @OPENED

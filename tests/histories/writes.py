@@ -37,6 +37,9 @@ class Write:
         "x in place",
         "y in place",
         "y in place",
+        "rename x",
+        "rename y",
+        "swap x",
     )
 
     kind: str
@@ -110,6 +113,10 @@ class PaperTable:
                 self.compact()
             case "write y":
                 self.update(write.pick, "y", write.value)
+            case "rename x" | "rename y":
+                self.rename(write.kind[-1], past_the_catalog=write.pick == 0)
+            case "swap x":
+                self.swap(past_the_catalog=write.pick == 0)
             case _:
                 self.update_in_place(write.pick, write.kind[0], write.value)
 

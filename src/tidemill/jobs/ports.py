@@ -172,8 +172,14 @@ class CoverageRepository(Protocol):
     def segments_in_use(self) -> frozenset[str]:
         """The segments of all coverage."""
 
-    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
-        """These rows hold values of `digest` now, and no longer of any other version."""
+    def withdraw(
+        self, subject_id: UUID, digest: str, rows: BitMap64, kept_digests: Collection[str] = ()
+    ) -> None:
+        """These rows hold values of `digest` now, and no longer of any other version.
+
+        A restore may put back the files that hold the earlier values. So the marks of the others are dropped,
+        except for those versions whose values are kept: they are looked at all the time.
+        """
 
     def put(self, subject_id: UUID, coverage: Coverage) -> None:
         """Stores it as revision + 1 if the stored revision is still `coverage.revision` (0: none stored),
@@ -371,7 +377,7 @@ class Checkpoints(Protocol):
     ) -> Sequence[CheckpointRef]:
         """What is there, with the rows whose inputs are at `version` what they were when it was computed."""
 
-    def keep(self, location: str, table: Table, version: int, file: ColumnFile, watched: Watched) -> None:
+    def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
         """Saves the values of rows of a column file that left their fragment before it could be published."""
 
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:

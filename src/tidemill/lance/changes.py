@@ -76,13 +76,25 @@ def find_changes(dataset: lance.LanceDataset, base: int, watched: Watched) -> Ch
     updated = BitMap64()
     for begin, end in _update_runs(steps):
         at_end = dataset.checkout_version(end)
-        updated |= changed_since(dataset, begin, at_end, _rows_updated(at_end, begin), watched)
+        updated |= _changed_fields(dataset, begin, at_end, _rows_updated(at_end, begin), watched)
     for step in steps:
         if step.effect is Effect.FRAGMENTS:
             at_end = dataset.checkout_version(step.version)
             rows = _rows_of(at_end, step.fragments)
-            updated |= changed_since(dataset, step.version - 1, at_end, rows, watched)
+            updated |= _changed_fields(dataset, step.version - 1, at_end, rows, watched)
     return Changes(updated)
+
+
+def _changed_fields(
+    dataset: lance.LanceDataset, begin: int, at_end: lance.LanceDataset, rows: BitMap64, watched: Watched
+) -> BitMap64:
+    """As `changed_since`, for the fields that have the watched names in `dataset`.
+
+    Between the two versions no field is renamed, but it may have had another name than it has now.
+    """
+    wanted = {field.id() for field in dataset.lance_schema.fields() if field.name() in watched.columns}
+    names = [field.name() for field in at_end.lance_schema.fields() if field.id() in wanted]
+    return changed_since(dataset, begin, at_end, rows, Watched(tuple(names)))
 
 
 def changed_since(

@@ -6,6 +6,7 @@ and function starts, `find_usable` tells which of their values still hold.
 
 A value holds if the row's inputs are the same at the version the new job reads. A checkpoint may be older or
 newer than that version, so the check runs `find_changes` between the two and drops the rows that differ.
+Where names stand for other fields by now, or the log is gone, fingerprints of the inputs decide.
 Using a value without this check would publish results of old inputs as current.
 
 Column files that were finished but never published are converted first: their values become ordinary
@@ -26,22 +27,29 @@ from uuid import UUID, uuid4
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from lance import LanceDataset
 from lance.file import LanceFileReader
 from pyarrow import fs
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import Table
+from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
 from tidemill.lance.fingerprints import input_hashes, merge_segments
 from tidemill.lance.fragments import get_fragment
+from tidemill.lance.freshness import NO_FIELD
 from tidemill.storage.warehouse import open_location
 
 if TYPE_CHECKING:
     # Spark tasks import this module, and what commits to tables takes them a second and 50 MB to load.
     from tidemill.lance.datasets import LanceTableData
     from tidemill.lance.sources import LanceSourceTables
+
+
+# What opening a version raises that was cleaned up.
+GONE: Final = (OSError, ValueError, InvalidInput)
 
 
 class LanceCheckpoints:
@@ -68,15 +76,12 @@ class LanceCheckpoints:
     def find_usable(
         self, location: str, table: Table, version: int, watched: Watched
     ) -> Sequence[CheckpointRef]:
-        self._salvage(location, table, watched)
+        self._salvage(location, table)
         refs = []
         changes: dict[int, Changes] = {}
         for checkpoint in list_checkpoints(location):
             if checkpoint.version not in changes:
-                first, last = sorted((checkpoint.version, version))
-                changes[checkpoint.version] = self._sources.changes(
-                    table, first, last, Watched(watched.inputs)
-                )
+                changes[checkpoint.version] = self._changes(table, checkpoint.version, version, watched)
             since = changes[checkpoint.version]
             if since.is_total:
                 usable = self._rows_of_same_inputs(checkpoint, table, version, watched)
@@ -85,6 +90,31 @@ class LanceCheckpoints:
             if usable:
                 refs.append(CheckpointRef(checkpoint.path, usable))
         return refs
+
+    def _changes(self, table: Table, saved: int, version: int, watched: Watched) -> Changes:
+        """What changed between a checkpoint's version and the one to read, which may be the older one."""
+        if saved < version:
+            return self._sources.changes(table, saved, version, Watched(watched.inputs))
+        if saved == version:
+            return Changes()
+        names = self._names_at(table, saved, self._data.open(table, version), watched)
+        if names is None:
+            return Changes(is_total=True, reason="inputs are gone")
+        return self._sources.changes(table, version, saved, Watched(names))
+
+    def _names_at(
+        self, table: Table, later: int, dataset: LanceDataset, watched: Watched
+    ) -> tuple[str, ...] | None:
+        """The names that the inputs' fields have at a later version; None if one is gone."""
+        try:
+            fields = {
+                field.id(): field.name() for field in self._data.open(table, later).lance_schema.fields()
+            }
+        except GONE:
+            return None
+        ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+        names = [fields.get(ids.get(name, NO_FIELD)) for name in Watched(watched.inputs).columns]
+        return tuple(name for name in names if name is not None) if all(names) else None
 
     def _rows_of_same_inputs(
         self, checkpoint: Checkpoint, table: Table, version: int, watched: Watched
@@ -102,8 +132,12 @@ class LanceCheckpoints:
         is_same = known[INPUTS].to_numpy()[positions] == hashes
         return row_set(np.sort(found[is_same]))
 
-    def keep(self, location: str, table: Table, version: int, file: ColumnFile, watched: Watched) -> None:
-        dataset = self._data.open(table, version)
+    def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
+        try:
+            dataset = self._data.open(table, version)
+        except GONE:
+            # Without the version nobody can tell which row a value belongs to.
+            return
         values = _as_single_array(
             LanceFileReader(f"{table.data_location}/data/{file.path}").read_all().to_table()
         )
@@ -114,8 +148,8 @@ class LanceCheckpoints:
         offsets = (rows["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF))[wanted]
         failures = [failure for failure in file.failures if is_on_row_of(failure, file.rows)]
         kept_ids, inputs = row_ids[wanted], None
-        if watched.expressions:
-            found, hashes = input_hashes(dataset, kept_ids, watched.expressions)
+        if file.expressions:
+            found, hashes = input_hashes(dataset, kept_ids, file.expressions)
             inputs = hashes[_positions(found, kept_ids)]
         write_checkpoint(location, version, kept_ids, values.take(pa.array(offsets)), failures, inputs)
 
@@ -136,11 +170,11 @@ class LanceCheckpoints:
         """Removes segments that are older than `age` and not among those used."""
         _sweep(self._segment_root, age, frozenset(path.rpartition("/")[2] for path in used))
 
-    def _salvage(self, location: str, table: Table, watched: Watched) -> None:
+    def _salvage(self, location: str, table: Table) -> None:
         """Converts column files that were finished but never published into checkpoints."""
         for path, version, files in read_finished(location):
             for file in files:
-                self.keep(location, table, version, file, watched)
+                self.keep(location, table, version, file)
             remove_file(path)
 
 

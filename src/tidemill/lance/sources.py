@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidemill.catalog.model.tables import Table
-from tidemill.errors import TidemillError
+from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import path_of, quoted
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched, key_mask, row_set
 from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot, ViewEdits
@@ -165,7 +165,7 @@ class LanceSourceTables:
         """Opens a version that may have been cleaned up. Raises VersionGone."""
         try:
             return self._data.open(table, version)
-        except (OSError, ValueError, TidemillError) as error:
+        except (OSError, ValueError, InvalidInput) as error:
             raise VersionGone(table.ident, version) from error
 
 

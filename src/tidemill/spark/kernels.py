@@ -31,7 +31,14 @@ from pyroaring import BitMap64
 
 from tidemill.functions.api import CallSettings, ColumnFunction, Computed
 from tidemill.functions.isolation.pool import FunctionHost
-from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FileMarks, FillColumn
+from tidemill.jobs.model.columns import (
+    BatchPolicy,
+    ColumnFile,
+    ComputedRows,
+    FileMarks,
+    FillColumn,
+    input_expressions,
+)
 from tidemill.jobs.model.coverage import row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
@@ -270,6 +277,7 @@ def _fill_fragment(
         reused_rows=computer.reused - reused_before,
         failures=tuple(failures),
         marks=FileMarks(watched.marks(fragment), watched.input_mark(fragment)),
+        expressions=() if stage.segment_location is None else input_expressions(stage.call),
     )
 
 

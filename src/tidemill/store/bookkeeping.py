@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -53,10 +53,14 @@ class SqlCoverageRepository:
         found = self._connection.scalars(select(stored.c.segments))
         return frozenset(path for segments in found for path in segments)
 
-    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
+    def withdraw(
+        self, subject_id: UUID, digest: str, rows: BitMap64, kept_digests: Collection[str] = ()
+    ) -> None:
         for other in self._lock_others(subject_id, digest):
             if not other.held.isdisjoint(rows):
                 remaining = replace(other, rows=other.rows - rows, outdated=other.outdated - rows)
+                if other.digest not in kept_digests:
+                    remaining = replace(remaining, files=BitMap64())
                 self._update(subject_id, remaining)
 
     def put(self, subject_id: UUID, coverage: Coverage) -> None:

@@ -19,7 +19,7 @@ The log is JSON: a list of [method, arguments], with bitmaps and bytes in base64
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -103,8 +103,16 @@ class DeferringCoverage(SqlCoverageRepository):
             segments=list(coverage.segments),
         )
 
-    def withdraw(self, subject_id: UUID, digest: str, rows: BitMap64) -> None:
-        self._log.add("withdraw", subject_id=subject_id, digest=digest, rows=_base64(rows.serialize()))
+    def withdraw(
+        self, subject_id: UUID, digest: str, rows: BitMap64, kept_digests: Collection[str] = ()
+    ) -> None:
+        self._log.add(
+            "withdraw",
+            subject_id=subject_id,
+            digest=digest,
+            rows=_base64(rows.serialize()),
+            kept_digests=sorted(kept_digests),
+        )
 
 
 class DeferringErrors(SqlRowErrorLedger):
@@ -185,7 +193,8 @@ def _put_coverage(connection: Connection, values: Mapping[str, Any]) -> None:
 
 def _withdraw(connection: Connection, values: Mapping[str, Any]) -> None:
     coverage = SqlCoverageRepository(connection)
-    coverage.withdraw(UUID(values["subject_id"]), values["digest"], _bitmap(values["rows"]))
+    rows, kept = _bitmap(values["rows"]), values.get("kept_digests", ())
+    coverage.withdraw(UUID(values["subject_id"]), values["digest"], rows, kept)
 
 
 def _settle_errors(connection: Connection, values: Mapping[str, Any]) -> None:

@@ -85,7 +85,8 @@ class SqlDerivedRepository:
     def _withdraw_failed(self, subject_id: UUID, column: ComputedColumn, digest: str) -> None:
         """Rows that were skipped have no value to keep, also once the ledger has a later error for them."""
         failed = SqlRowErrorLedger(self._connection).rows_of(subject_id, digest)
-        SqlCoverageRepository(self._connection).withdraw(subject_id, column.function_digest, failed)
+        coverage = SqlCoverageRepository(self._connection)
+        coverage.withdraw(subject_id, column.function_digest, failed, column.kept_digests)
 
     def bind_column(self, column: ComputedColumn) -> None:
         self._update_column(column)

@@ -161,6 +161,16 @@ def test_a_rewritten_input_column_makes_its_fragments_stale(dataset: LanceDatase
     assert found.updated == BitMap64(range(10, 20))
 
 
+def test_changes_of_a_field_are_found_under_the_name_that_it_had(dataset: LanceDataset) -> None:
+    dataset.add_columns({"v": "x * 2"})
+    base = dataset.version
+    dataset.update({"v": "100"}, where="x = 4")
+    dataset = replace_column(dataset, "v", 1)
+    dataset.alter_columns({"path": "v", "name": "now"})
+    found = find_changes(lance.dataset(dataset.uri), base, Watched(("now",)))
+    assert found.updated == BitMap64([4, *range(10, 20)])
+
+
 @pytest.mark.parametrize(
     "drastic",
     [

@@ -93,6 +93,17 @@ def test_results_of_the_same_row_and_inputs_are_found_in_checkpoints(
     assert again.write_segment() is not None
 
 
+def test_results_go_to_their_rows_in_whatever_order_the_rows_come(
+    function: Doubling, kept: KeptResults
+) -> None:
+    first = computer(function, kept)
+    first.results(inputs(1, 2, 3), ids(7, 8, 9), None)
+    first.save()
+    found = computer(function, kept).results(inputs(3, 1, 2), ids(9, 7, 8), None)
+    assert found.values.to_pylist() == [6, 2, 4]
+    assert not found.is_called.any()
+
+
 def test_what_was_computed_before_an_error_is_saved_and_what_was_lost_in_a_crash_is_not(
     function: Doubling, kept: KeptResults
 ) -> None:

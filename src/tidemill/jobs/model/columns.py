@@ -244,7 +244,8 @@ class ColumnFile:
     `input_files` are those the values came from: while the fragment has them, the values fit its rows.
     `live_rows` is how many rows the fragment had when it was read: with fewer, some have left it since.
     `carried_files` are those that values of other rows were carried forward from, None if there are no such.
-    `segment` has fingerprints of its rows.
+    `segment` has fingerprints of its rows. `expressions` yielded what the function was given, under the names
+    that columns had then; none if no fingerprints are kept.
     """
 
     fragment_id: int
@@ -259,6 +260,7 @@ class ColumnFile:
     failures: tuple[RowFailure, ...] = ()
     segment: str | None = None
     marks: FileMarks | None = None
+    expressions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class ColumnBindings:
             is_fixed = function.is_expression and name not in column.names
             if fields.get(name) == field_id or is_fixed:
                 continue
-            if snapshot.version < column.bound_version:
+            if snapshot.version <= column.bound_version:
                 names_now[name] = by_id.get(field_id, name)
             else:
                 since = column.bound_version

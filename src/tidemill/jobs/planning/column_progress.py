@@ -72,6 +72,13 @@ class Assessor:
                 return DeclaredColumn(table, column, function)
         raise ColumnNotComputed(table.ident, name)
 
+    def get_subject(self, table: Table, subject_id: UUID, name: str) -> DeclaredColumn:
+        """The column that a job was submitted for: it may have been renamed while the job waited."""
+        for declared in self.list_columns(table):
+            if declared.subject_id == subject_id:
+                return declared
+        return self.get_column(table, name)
+
     def list_columns(self, table: Table) -> Sequence[DeclaredColumn]:
         """All computed columns, under the names that they have now."""
         return [

@@ -90,7 +90,7 @@ class BackfillRunner:
     def run(self, running: RunningJob, request: BackfillRequest) -> dict[str, Any]:
         """Returns what the job's result says."""
         table = running.get_table().on(request.branch or MAIN_BRANCH)
-        declared = self._assessor.get_column(table, request.column)
+        declared = self._assessor.get_subject(table, running.job.subject_id, request.column)
         try:
             return self._run(running, request, declared)
         except RowFailed as error:
@@ -254,7 +254,7 @@ class BackfillRunner:
             renamed = self._assessor.followed(one.declared).watched()
             published = self._publisher.replace_column(table, renamed, files, effect)
         for file in published.orphans:
-            self._checkpoints.keep(one.checkpoint_location, table, version, file, watched)
+            self._checkpoints.keep(one.checkpoint_location, table, version, file)
         one.orphans += len(published.orphans)
         one.orphaned_rows += sum(len(file.rows) for file in published.orphans)
         if published.version is not None:
@@ -279,7 +279,8 @@ class BackfillRunner:
             _check_declared(tx, one.declared)
             running.record(tx, Part(running.job.job_id, name, epoch, table_id, version, rows.serialize()))
             tx.coverage.put(subject_id, _covering(one, kept, version, one.coverage.revision))
-            tx.coverage.withdraw(subject_id, one.declared.function.digest, rows)
+            column = one.declared.column
+            tx.coverage.withdraw(subject_id, column.function_digest, rows, column.kept_digests)
             tx.errors.settle(subject_id, rows, errors)
 
         return effect

@@ -270,7 +270,9 @@ class ResultComputer:
 def _assembled(parts: Sequence[tuple[Positions, pa.Array]], kind: pa.DataType) -> pa.Array:
     """The values of all parts in the order of their positions."""
     filled = [(positions, values) for positions, values in parts if len(positions)]
-    if len(filled) == 1:
+    positions = np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in filled)])
+    # Checkpoints may have their values in any order.
+    if len(filled) == 1 and bool(np.all(np.diff(positions) > 0)):
         return filled[0][1]
-    order = np.argsort(np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in filled)]))
+    order = np.argsort(positions)
     return pa.concat_arrays([pa.nulls(0, kind), *(values for _, values in filled)]).take(pa.array(order))
