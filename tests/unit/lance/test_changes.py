@@ -166,7 +166,8 @@ def test_changes_of_a_field_are_found_under_the_name_that_it_had(dataset: LanceD
     base = dataset.version
     dataset.update({"v": "100"}, where="x = 4")
     dataset = replace_column(dataset, "v", 1)
-    dataset.alter_columns({"path": "v", "name": "now"})
+    renamed: Any = {"path": "v", "name": "now"}
+    dataset.alter_columns(renamed)
     found = find_changes(lance.dataset(dataset.uri), base, Watched(("now",)))
     assert found.updated == BitMap64([4, *range(10, 20)])
 
