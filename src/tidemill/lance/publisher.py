@@ -212,8 +212,14 @@ def _fits(file: ColumnFile, fragment: LanceFragment, fields: frozenset[int], eve
 def _rows_still_in(
     dataset: LanceDataset, file: ColumnFile, fragment: LanceFragment, live: _LiveRows
 ) -> BitMap64:
-    """The file's rows that are still in the fragment: an update moves a row and marks it as deleted here."""
-    if fragment.physical_rows - fragment.num_deletions == file.live_rows:
+    """The file's rows that are still in the fragment: an update moves a row and marks it as deleted here.
+
+    None if a restore has put rows back for which the file has no values.
+    """
+    live_rows = fragment.physical_rows - fragment.num_deletions
+    if live_rows > file.live_rows:
+        return BitMap64()
+    if live_rows == file.live_rows:
         return file.rows
     [(ids, _)] = live.of(dataset, [fragment])
     return file.rows & row_set(np.sort(ids))
