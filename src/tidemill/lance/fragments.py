@@ -176,7 +176,7 @@ def _varint(value: int) -> bytes:
 
 
 class ColumnFileWriter:
-    """Writes values in ascending physical order, with nulls for deleted rows."""
+    """Writes values in ascending physical order, with nulls for deleted rows (`gaps`)."""
 
     def __init__(
         self, dataset: lance.LanceDataset, location: str, physical_rows: int, columns: pa.Schema
@@ -185,6 +185,7 @@ class ColumnFileWriter:
         self._schema = columns
         self._physical_rows = physical_rows
         self._next = 0
+        self.gaps = BitMap()
         self._file = LanceFileWriter(
             f"{location}/data/{self.path}", self._schema, version=dataset.data_storage_version
         )
@@ -207,6 +208,7 @@ class ColumnFileWriter:
             indices = np.full(span, -1, dtype=np.int64)
             indices[offsets - self._next] = np.arange(len(offsets))
             positions = pa.array(indices, mask=indices < 0)
+            self.gaps |= BitMap(self._next + np.flatnonzero(indices < 0).astype(np.uint32))
             columns = [values.take(positions) for values in columns]
         self._write(columns)
         self._next = int(offsets[-1]) + 1
@@ -216,6 +218,7 @@ class ColumnFileWriter:
 
     def _write_nulls(self, count: int) -> None:
         if count:
+            self.gaps.add_range(self._next, self._next + count)
             self._write([pa.nulls(count, field.type) for field in self._schema])
 
 
@@ -224,6 +227,12 @@ def merged(current: pa.Array, positions: npt.NDArray[np.int64], values: pa.Array
     order = np.arange(len(current))
     order[positions] = len(current) + np.arange(len(values))
     return pa.concat_arrays([current, values]).take(pa.array(order))
+
+
+def deletions_of(fragment: lance.LanceFragment) -> str | None:
+    """Names the set of deleted rows of a fragment: equal only for equal sets."""
+    file = fragment.metadata.deletion_file
+    return None if file is None else file.json()
 
 
 def get_fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragment:

@@ -37,7 +37,7 @@ from tidemill.jobs.ports import TransactionEffect
 from tidemill.jobs.stage_errors import ViewRowsChanged
 from tidemill.lance.changes import field_ids, files_of, find_changes
 from tidemill.lance.datasets import CommittingNamespace, LanceTableData, backoff, is_retryable, translated
-from tidemill.lance.fragments import with_deletions
+from tidemill.lance.fragments import deletions_of, with_deletions
 from tidemill.lance.freshness import WatchedFields, watched_fields
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.lance.view_edits import has_edits
@@ -161,9 +161,8 @@ def _state(fragment: LanceFragment) -> tuple[object, ...]:
 
     An overwrite may reuse a fragment id, with other files.
     """
-    metadata = fragment.metadata
-    deletions = None if metadata.deletion_file is None else metadata.deletion_file.json()
-    return fragment.fragment_id, tuple(sorted(file.path for file in metadata.files)), deletions
+    files = tuple(sorted(file.path for file in fragment.metadata.files))
+    return fragment.fragment_id, files, deletions_of(fragment)
 
 
 def _split_by_fit(
@@ -216,12 +215,11 @@ def _rows_still_in(
 
     None if a restore has put rows back for which the file has no values.
     """
-    live_rows = fragment.physical_rows - fragment.num_deletions
-    if live_rows > file.live_rows:
-        return BitMap64()
-    if live_rows == file.live_rows:
+    if deletions_of(fragment) == file.deletions:
         return file.rows
-    [(ids, _)] = live.of(dataset, [fragment])
+    [(ids, addresses)] = live.of(dataset, [fragment])
+    if not file.gaps.isdisjoint(BitMap((addresses & OFFSET_MASK).astype(np.uint32))):
+        return BitMap64()
     return file.rows & row_set(np.sort(ids))
 
 

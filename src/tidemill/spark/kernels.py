@@ -45,7 +45,7 @@ from tidemill.jobs.model.plans import FragmentWork
 from tidemill.lance.changes import field_ids, files_of
 from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint, write_finished
 from tidemill.lance.fingerprints import NO_HASH, Hashes, fingerprints, paired, write_segment
-from tidemill.lance.fragments import ColumnFileWriter, describe_file, get_fragment, merged
+from tidemill.lance.fragments import ColumnFileWriter, deletions_of, describe_file, get_fragment, merged
 from tidemill.lance.freshness import watched_fields
 from tidemill.spark.reading import DENSE, FragmentReader, Inputs, Positions, ReadRows, RowIds
 from tidemill.spark.task_reports import TaskReport
@@ -271,8 +271,9 @@ def _fill_fragment(
         path=writer.path,
         description=describe_file(dataset, writer.path),
         physical_rows=fragment.physical_rows,
-        live_rows=fragment.physical_rows - fragment.num_deletions,
         rows=_all_rows(done),
+        deletions=deletions_of(fragment),
+        gaps=writer.gaps,
         carried_files=None if work.rows is None else files_of(fragment, outputs),
         reused_rows=computer.reused - reused_before,
         failures=tuple(failures),

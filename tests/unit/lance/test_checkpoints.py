@@ -68,7 +68,7 @@ def test_failures_are_found_only_by_those_who_would_skip_them(tmp_path: Path) ->
 
 def test_finished_files_are_noted_beside_the_values(tmp_path: Path) -> None:
     location = str(tmp_path / "c")
-    file = ColumnFile(3, frozenset({"a"}), "f.lance", {"path": "f.lance"}, 10, 9, BitMap64([1, 2]))
+    file = ColumnFile(3, frozenset({"a"}), "f.lance", {"path": "f.lance"}, 10, BitMap64([1, 2]))
     write_finished(location, 7, [file])
     ((_, version, files),) = read_finished(location)
     assert (version, files) == (7, [file])

@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 
 import pyarrow as pa
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment, Function, FunctionEncoding
@@ -242,7 +242,8 @@ class ColumnFile:
 
     `description` is how the table format names the file in a commit; it means nothing to us.
     `input_files` are those the values came from: while the fragment has them, the values fit its rows.
-    `live_rows` is how many rows the fragment had when it was read: with fewer, some have left it since.
+    `deletions` names the fragment's deleted rows when it was read, None if there were none. `gaps` are their
+    offsets, for which the file has no values.
     `carried_files` are those that values of other rows were carried forward from, None if there are no such.
     `segment` has fingerprints of its rows. `expressions` yielded what the function was given, under the names
     that columns had then; none if no fingerprints are kept.
@@ -253,8 +254,9 @@ class ColumnFile:
     path: str
     description: Mapping[str, Any]
     physical_rows: int
-    live_rows: int
     rows: BitMap64
+    deletions: str | None = None
+    gaps: BitMap = field(default_factory=BitMap)
     carried_files: frozenset[str] | None = None
     reused_rows: int = 0
     failures: tuple[RowFailure, ...] = ()

@@ -190,6 +190,8 @@ class BackfillRunner:
                     f"the rows of version {one.plan.read_version} cannot be found again; start it anew"
                 )
             one.orphans = one.orphaned_rows = 0
+            # Where the rows were when they were read, they do not hold the values that are about to count.
+            one.coverage = replace(one.coverage, files=BitMap64())
             version = self._assessor.latest_version(one.declared.table)
             waiting = BitMap64()
             for ref in self._usable(one, version):
