@@ -29,9 +29,23 @@ import pyarrow.compute as pc
 from lance import LanceOperation
 from pyroaring import BitMap64
 
+from tidemill.errors import Unavailable
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import Changes, Watched, row_set, top_level
 from tidemill.lance.fingerprints import fingerprints
+
+# A file is unavailable or truncated; neither the request nor the server is at fault.
+STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
+
+
+def check_gone(error: Exception) -> None:
+    """A version that cannot be read is gone, unless storage does not answer: then nothing is known about it.
+
+    Raises Unavailable.
+    """
+    text = str(error)
+    if any(words in text for words in STORAGE_ERRORS):
+        raise Unavailable(f"Storage does not answer: {text.splitlines()[0]}") from error
 
 
 class Effect(Enum):
@@ -109,7 +123,8 @@ def changed_since(
         if any(name not in before.schema.names for name in present):
             return rows
         return rows_that_differ(before, at_end, rows, present)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        check_gone(error)
         return rows
 
 
@@ -133,7 +148,8 @@ def _with_children(field: Any) -> set[int]:
 def _judge(dataset: lance.LanceDataset, version: int, fields: frozenset[int]) -> Step:
     try:
         transaction = dataset.read_transaction(version)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        check_gone(error)
         transaction = None
     except TypeError as error:
         if not is_compaction_of_indexes(error):
@@ -171,7 +187,8 @@ def _judge_by_files(dataset: lance.LanceDataset, version: int, fields: frozenset
     """
     try:
         before = dataset.checkout_version(version - 1)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        check_gone(error)
         return Step(version, Effect.TOTAL, reason=f"version {version - 1} is gone")
     after = dataset.checkout_version(version)
     has_same_fields = fields.isdisjoint(_all_fields(after) - _all_fields(before))

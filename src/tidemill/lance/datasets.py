@@ -47,6 +47,7 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry, WriteResult
 from tidemill.errors import InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
+from tidemill.lance.changes import STORAGE_ERRORS
 from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.storable_types import check_storable
 from tidemill.lance.versions.commit import VersionOperations
@@ -162,8 +163,6 @@ CONFLICT_MESSAGES: Final = (
 )
 # Raised while an expression of the caller is evaluated.
 CALLER_ERRORS: Final = ("Invalid user input", "Query Execution error", "LanceError(Arrow)", "Not supported")
-# A file is unavailable or truncated; neither the request nor the server is at fault.
-STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
 
 Written = TypeVar("Written")
 

@@ -30,7 +30,7 @@ from pyroaring import BitMap64
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import Changes, Coverage, Watched, member_mask, row_set, top_level
 from tidemill.jobs.model.plans import RowLocations
-from tidemill.lance.changes import changed_since
+from tidemill.lance.changes import changed_since, check_gone
 from tidemill.lance.fingerprints import Hashes, KnownResults, fingerprints, paired
 
 ROW_ID: Final = "_rowid"
@@ -110,7 +110,8 @@ def trace_field(dataset: lance.LanceDataset, path: str, field_id: int, since: in
         try:
             transaction = dataset.read_transaction(version)
             ids = field_paths(dataset.checkout_version(version))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError) as error:
+            check_gone(error)
             continue
         paths = {i: name for name, i in ids.items()}
         is_replaced = transaction is not None and isinstance(transaction.operation, LanceOperation.Overwrite)
@@ -205,7 +206,8 @@ def _rows_then(
         try:
             then = dataset.checkout_version(version)
             fragment = then.get_fragment(fragment_id)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            check_gone(error)
             continue
         fields = watched_fields(then, watched.inputs, watched.outputs)
         if fragment is not None and fields.mark(fragment) == mark:

@@ -19,7 +19,7 @@ from tidemill.jobs.model.coverage import Changes, Coverage, Watched, key_mask, r
 from tidemill.jobs.model.plans import FragmentInfo, KeyedRows, RowLocations, TableSnapshot, ViewEdits
 from tidemill.jobs.model.views import CHILD_INDEX, Partition, SourceQuery
 from tidemill.jobs.stage_errors import VersionGone
-from tidemill.lance.changes import find_changes
+from tidemill.lance.changes import check_gone, find_changes
 from tidemill.lance.datasets import LanceTableData, translated
 from tidemill.lance.filters import check_filter
 from tidemill.lance.freshness import changed_rows, check_results, field_paths, trace_field
@@ -135,6 +135,7 @@ class LanceSourceTables:
         try:
             key_columns = self._open_old(table, version)._take_rows(ids, columns=wanted)
         except (OSError, ValueError) as error:
+            check_gone(error)
             raise VersionGone(table.ident, version) from error
         return row_set(np.unique(key_array(list(key_columns.columns))))
 
@@ -144,7 +145,8 @@ class LanceSourceTables:
             return ViewEdits(published)
         try:
             before = dataset.checkout_version(published)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            check_gone(error)
             return ViewEdits(dataset.version, lost_reason=f"version {published} of the view is gone")
         return find_edits(before, dataset, key, columns)
 

@@ -13,8 +13,9 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from pyroaring import BitMap64
 
+from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Changes, Watched
-from tidemill.lance.changes import find_changes, same_values
+from tidemill.lance.changes import check_gone, find_changes, same_values
 from tidemill.lance.fragments import ColumnFileWriter, describe_file
 
 Change = Callable[[LanceDataset], object]
@@ -292,3 +293,22 @@ def test_negative_zero_is_another_value_than_zero_and_nan_is_itself(kind: pa.Dat
     second = pa.array([of(-0.0), of(-0.0), of(float("nan")), of(1.0), None], kind)
     assert same_values(first, second).tolist() == [False, True, True, True, True]
     assert same_values(first.slice(0, 1), second.slice(0, 1)).tolist() == [False]
+
+
+def test_a_version_is_gone_only_if_storage_answers(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"x": [1]}), str(tmp_path / "t.lance"))
+    with pytest.raises(OSError, match="not found") as gone:
+        dataset.checkout_version(99)
+    check_gone(gone.value)
+    nobody_listens = {
+        "endpoint": "http://127.0.0.1:9",
+        "allow_http": "true",
+        "region": "us-east-1",
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "secret",
+        "client_max_retries": "0",
+    }
+    with pytest.raises((OSError, ValueError)) as outage:
+        lance.dataset("s3://bucket/t.lance", storage_options=nobody_listens)
+    with pytest.raises(Unavailable):
+        check_gone(outage.value)
