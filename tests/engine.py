@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import cloudpickle
 import lance
@@ -18,7 +19,7 @@ from tidemill.catalog.model.functions import VALUE_FIELD, Function, FunctionKind
 from tidemill.catalog.model.identifiers import CreateMode, NamespacePath, TableIdent
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
-from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn, Published
+from tidemill.jobs.model.columns import BatchPolicy, ColumnFile, ComputedRows, FillColumn, Published
 from tidemill.jobs.model.jobs import Job, JobState
 from tidemill.jobs.model.options import (
     BackfillRequest,
@@ -64,11 +65,15 @@ from tidemill.spark.views.table_functions import write_table_fragments
 
 
 class InlineStageExecutor:
-    """Does in this process what tasks do; passes the same contract as the one on Spark."""
+    """Does in this process what tasks do; passes the same contract as the one on Spark.
+
+    `view_batches` replaces the batches of refreshes, which no caller can choose.
+    """
 
     def __init__(self, scratch_root: str, host: FunctionHost | None = None) -> None:
         self._scratch_root = scratch_root
         self._host = host or FunctionHost(Isolation.TASK)
+        self.view_batches: BatchPolicy | None = None
 
     def fill_column(self, stage: FillColumn, watch: StageWatch) -> Sequence[ColumnFile]:
         return self._run(fill_fragments, stage, watch, [item for task in stage.tasks for item in task])
@@ -77,6 +82,8 @@ class InlineStageExecutor:
         return self._run(compute_pieces, stage, watch, [item for task in stage.tasks for item in task])
 
     def write_view(self, stage: ViewStage, watch: StageWatch) -> WrittenRows:
+        if self.view_batches is not None and not isinstance(stage, RunSql):
+            stage = replace(stage, batches=self.view_batches)
         match stage:
             case WriteViewRows():
                 work = [item for task in stage.tasks for item in task]
@@ -119,6 +126,35 @@ class Crash(BaseException):
     """The worker's process is gone: nothing catches this."""
 
 
+class CallCounter:
+    """Counts the calls of functions in this process, and does something in some of them.
+
+    Functions of tests are pickled by reference and report to `FUNCTION_CALLS`.
+    """
+
+    def __init__(self) -> None:
+        self._actions: dict[int, Callable[[], object]] = {}
+        self._made = 0
+
+    def watch(self, actions: Mapping[int, Callable[[], object]]) -> None:
+        """From now on: what to do in the first, second, ... call."""
+        self._actions = dict(actions)
+        self._made = 0
+
+    def called(self) -> None:
+        self._made += 1
+        action = self._actions.pop(self._made, None)
+        if action is not None:
+            action()
+
+
+FUNCTION_CALLS: Final = CallCounter()
+
+
+def die() -> None:
+    raise Crash
+
+
 class MortalPublisher:
     """A publisher in a process that may pause before its next commit, or die at it."""
 
@@ -127,6 +163,7 @@ class MortalPublisher:
         self.dies: Moment | None = None
         self.dies_of: BaseException = Crash()
         self.before_next: Callable[[], object] | None = None
+        self.after_each: Callable[[], object] | None = None
 
     def replace_column(self, *arguments: Any) -> Published:
         return self._publish(self._inner.replace_column, arguments)
@@ -142,6 +179,8 @@ class MortalPublisher:
         if moment is Moment.BEFORE:
             raise self.dies_of
         published = commit(*arguments)
+        if self.after_each is not None:
+            self.after_each()
         if moment is Moment.AFTER:
             raise self.dies_of
         return published
@@ -161,7 +200,8 @@ class Engine:
         self.settings = load_settings(root=root, database_url=database_url)
         self.lake = open_adapters(self.settings)
         self.operations = build_operations(self.lake, AbsentWorker(), lambda: None)
-        self.executor = executor or InlineStageExecutor(f"{self.settings.job_files}/stages")
+        self.inline_executor = InlineStageExecutor(f"{self.settings.job_files}/stages")
+        self.executor = executor or self.inline_executor
         self.publisher = MortalPublisher(LancePublisher(self.lake.versions, self.lake.data))
         self.checkpoints = LanceCheckpoints(
             f"{self.settings.job_files}/checkpoints", self.lake.data, self.lake.sources
@@ -278,11 +318,30 @@ class Engine:
         with suppress(Crash):
             self.worker.run(claimed)
         self.publisher.dies = None
-        self.worker.release(claimed)
+        return self.take_over(claimed)
+
+    def kill_and_take_over(self, call: int, meanwhile: Callable[[], object]) -> Job:
+        """Runs the next job with a worker that dies inside a call of a function (if there are so many).
+
+        Another one takes the job up, after `meanwhile`.
+        """
+        claimed = self.worker.claim()
+        assert claimed is not None
+        FUNCTION_CALLS.watch({call: die})
+        with suppress(Crash):
+            self.worker.run(claimed)
+        FUNCTION_CALLS.watch({})
+        return self.take_over(claimed, meanwhile)
+
+    def take_over(self, job: Job, meanwhile: Callable[[], object] | None = None) -> Job:
+        """Another worker does the job of one that died, unless the job has ended."""
+        self.worker.release(job)
         successor = self.new_worker("second")
         left = successor.claim()
         if left is not None:
-            assert left.epoch == claimed.epoch + 1
+            assert left.epoch == job.epoch + 1
+            if meanwhile is not None:
+                meanwhile()
             successor.run(left)
         return self.operations.jobs.get(LOCAL_CALLER, job.job_id)
 

@@ -29,9 +29,17 @@ CUTS: Final = st.fixed_dictionaries(
         "task_size": st.integers(1, 3),
         "commit_granularity": st.integers(1, 2),
         "checkpoint_size": st.integers(1, 3),
+        "max_checkpoint_size": st.integers(1, 3),
         "flush_interval_seconds": st.just(0.0),
     },
 )
+# Mostly checkpoints as small as possible: then it is known to the row what a kill may cost.
+SAFE_CUTS: Final = st.builds(
+    lambda cuts, rows: {**cuts, "max_checkpoint_size": rows, "flush_interval_seconds": 0.0},
+    CUTS,
+    st.integers(1, 3),
+)
+CALL: Final = st.integers(1, 4)
 DEATHS: Final = st.tuples(st.sampled_from(Moment), st.integers(1, 3))
 WRITES: Final = st.builds(Write, st.sampled_from(Write.KINDS), PICK, NUMBERS)
 
@@ -165,6 +173,14 @@ class BackfillHistory(JobHistory):
     ) -> None:
         self.write(first)
         self.run_crashing("y", cuts, death, write)
+
+    @rule(column=COLUMNS, cuts=SAFE_CUTS | CUTS, first=WRITES, call=CALL, write=st.none() | WRITES)
+    def kill_inside_a_function(
+        self, column: str, cuts: dict[str, Any], first: Write, call: int, write: Write | None
+    ) -> None:
+        """A worker dies in the middle of a batch; another one takes the job up, maybe after a write."""
+        self.write(first)
+        self.run_killed(column, cuts, call, write)
 
     @rule(limit=st.integers(-9, 9), cuts=CUTS)
     def backfill_where(self, limit: int, cuts: dict[str, Any]) -> None:

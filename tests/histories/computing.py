@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from tests.engine import column_function
+from tests.engine import FUNCTION_CALLS, column_function
 from tidemill.catalog.model.functions import Function, FunctionKind
 
 Number: TypeAlias = int | None
@@ -66,6 +66,7 @@ class Noted:
 
     def _value(self, given: Number, row: int) -> Number:
         CALLS.append(Call(self.name, row, given))
+        FUNCTION_CALLS.called()
         return FORMULAS[self.name](given)
 
 

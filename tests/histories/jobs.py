@@ -38,7 +38,9 @@ class Run:
     after: View
     renewed: set[int] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
+    # Whether results of any row may be lost, or those of which rows.
     is_lossy: bool = False
+    lost: set[int] = field(default_factory=set)
 
     @property
     def is_disturbed(self) -> bool:
@@ -128,6 +130,24 @@ class JobHistory(RuleBasedStateMachine):
         self._carry_out(run, lambda: self._crash(self._submit(column, cuts), death, meanwhile))
         self._settle(column, run)
 
+    def run_killed(self, column: str, cuts: Cuts, call: int, write: Write | None) -> None:
+        """The worker dies inside a call: whatever it had committed or checkpointed is not computed again."""
+        run, publisher, committed = self._run(column), self.engine.publisher, [0]
+        run.is_lossy = write is not None and "flush_interval_seconds" not in cuts
+
+        def meanwhile() -> None:
+            publisher.after_each = None
+            saved = max(committed[-1], len(CALLS) - _most_unsaved(cuts))
+            run.lost = {made.row for made in CALLS[saved:]}
+            if write is not None:
+                self._disturb(column, run, write)
+
+        publisher.after_each = lambda: committed.append(len(CALLS))
+        self._submit(column, cuts)
+        self._carry_out(run, lambda: self.engine.kill_and_take_over(call, meanwhile))
+        publisher.after_each = None
+        self._settle(column, run)
+
     def run_where(self, limit: int, cuts: Cuts, death: Death | None = None) -> None:
         """A filter takes exactly its rows, also those that are up to date."""
         rows = self.table.rows
@@ -213,7 +233,8 @@ class JobHistory(RuleBasedStateMachine):
 
     def _check_calls(self, run: Run, row_id: int, calls: int) -> None:
         before, after = run.before.get(row_id), run.after.get(row_id)
-        allowed = bounds(before, after, is_lossy=run.is_lossy, is_new=row_id in run.renewed)
+        is_lossy = run.is_lossy or row_id in run.lost
+        allowed = bounds(before, after, is_lossy=is_lossy, is_new=row_id in run.renewed)
         assert allowed.fewest <= calls <= allowed.most, f"row {row_id}: {calls} calls, {allowed}"
 
     def _note_written(self, ledger: Ledger, run: Run, row_id: int, calls: int) -> None:
@@ -294,15 +315,14 @@ class JobHistory(RuleBasedStateMachine):
         with suppress(Crash):
             worker.run(claimed)
         publisher.dies = publisher.before_next = None
-        worker.release(claimed)
-        successor = self.engine.new_worker("second")
-        left = successor.claim()
-        if left is not None:
-            if meanwhile is not None:
-                meanwhile()
-            successor.run(left)
-        return self.engine.operations.jobs.get(LOCAL_CALLER, job.job_id)
+        return self.engine.take_over(claimed, meanwhile)
 
     def _declaration(self, column: str) -> ColumnDeclaration:
         ledger, names = self.ledgers[column], self.table.names
         return ColumnDeclaration(names[column], self._functions[ledger.function], (names[ledger.given], "id"))
+
+
+def _most_unsaved(cuts: Cuts) -> int:
+    """How many of a task's results are in no checkpoint while it runs."""
+    is_flushed = "flush_interval_seconds" in cuts and "max_checkpoint_size" in cuts
+    return cuts["max_checkpoint_size"] if is_flushed else len(CALLS)

@@ -12,7 +12,7 @@ import pytest
 from lance.file import LanceFileReader
 from pyroaring import BitMap64
 
-from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
+from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Coverage, Watched
 from tidemill.jobs.planning import backfill as planner
 from tidemill.jobs.planning import column_progress
@@ -110,6 +110,18 @@ def orphans_are_thrown_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LanceCheckpoints, "keep", lambda *_: None)
 
 
+def checkpoints_wait_for_the_end_of_a_fragment(patch: pytest.MonkeyPatch) -> None:
+    """A worker that dies at a commit loses nothing, one that dies inside a function does."""
+    finished = kernels.CheckpointBuffer.add_finished
+
+    def late(self: kernels.CheckpointBuffer, file: ColumnFile) -> None:
+        self.flush_values()
+        finished(self, file)
+
+    patch.setattr(BatchPolicy, "is_due", lambda *_: False)
+    patch.setattr(kernels.CheckpointBuffer, "add_finished", late)
+
+
 def the_watermark_is_the_commit(patch: pytest.MonkeyPatch) -> None:
     covering = backfills._covering
 
@@ -181,6 +193,7 @@ BUGS: Final[Mapping[str, Plant]] = {
             others_are_not_withdrawn,
             checkpoints_never_age,
             orphans_are_thrown_away,
+            checkpoints_wait_for_the_end_of_a_fragment,
             the_watermark_is_the_commit,
             a_pinned_version_counts_as_the_latest,
             a_pinned_version_sets_the_watermark_back,

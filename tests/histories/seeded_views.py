@@ -13,6 +13,7 @@ import pytest
 from lance.fragment import FragmentMetadata
 from pyroaring import BitMap64
 
+from tests.histories.view_machine import ViewHistory
 from tests.histories.views import (
     AggregateHistory,
     ChunkerHistory,
@@ -21,8 +22,8 @@ from tests.histories.views import (
     PartitionHistory,
     QueryHistory,
     TableFunctionHistory,
-    ViewHistory,
 )
+from tidemill.jobs.model.columns import BatchPolicy
 from tidemill.jobs.model.coverage import Changes
 from tidemill.jobs.model.plans import ViewEdits
 from tidemill.jobs.model.views import WrittenRows
@@ -230,6 +231,15 @@ def checkpoints_of_partitions_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partitions, "find_checkpoints", lambda *_: [])
 
 
+def checkpoints_wait_for_the_end_of_a_task(patch: pytest.MonkeyPatch) -> None:
+    """A worker that dies at a commit loses nothing, one that dies inside a function does."""
+    patch.setattr(BatchPolicy, "is_due", lambda *_: False)
+
+
+def checkpoints_wait_for_the_last_partition(patch: pytest.MonkeyPatch) -> None:
+    checkpoints_wait_for_the_end_of_a_task(patch)
+
+
 def checkpoints_are_used_whatever_they_were_computed_from(patch: pytest.MonkeyPatch) -> None:
     """Those of a refresh with a limit outlive it."""
     patch.setattr(checkpoints, "_of_inputs", lambda table, *_: table)
@@ -263,4 +273,6 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     checkpoints_of_views_are_ignored: FunctionColumnHistory,
     checkpoints_of_partitions_are_ignored: PartitionHistory,
     checkpoints_are_used_whatever_they_were_computed_from: ChunkerHistory,
+    checkpoints_wait_for_the_end_of_a_task: FunctionColumnHistory,
+    checkpoints_wait_for_the_last_partition: PartitionHistory,
 }

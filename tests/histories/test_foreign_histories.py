@@ -10,7 +10,8 @@ import pytest
 
 from tests.engine import Engine, column_function, succeeded
 from tests.histories.settings import follow_share
-from tests.histories.views import ChunkerHistory, QueryHistory, ViewHistory
+from tests.histories.view_machine import ViewHistory
+from tests.histories.views import ChunkerHistory, QueryHistory
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.jobs import JobState
 

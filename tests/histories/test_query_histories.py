@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.histories.view_kinds import QUERIES, SHARES, follow
-from tests.histories.views import FunctionColumnHistory, ViewHistory
+from tests.histories.view_machine import ViewHistory
+from tests.histories.views import FunctionColumnHistory
 
 
 def test_what_others_wrote_beside_rows_stays_with_them_when_all_come_in_another_order() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.histories.seeded_views import FOUND_BY, QUICK, Plant
 from tests.histories.settings import history_settings
-from tests.histories.views import ViewHistory
+from tests.histories.view_machine import ViewHistory
 
 SEED = 20
 STEPS = 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.histories.view_kinds import SHARES, TABLE_FUNCTIONS, follow
-from tests.histories.views import ViewHistory
+from tests.histories.view_machine import ViewHistory
 
 
 @pytest.mark.timeout(1200)

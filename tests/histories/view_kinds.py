@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.histories.settings import follow_share
+from tests.histories.view_machine import ViewHistory
 from tests.histories.views import (
     AggregateHistory,
     ChunkerHistory,
@@ -17,7 +18,6 @@ from tests.histories.views import (
     PartitionHistory,
     QueryHistory,
     TableFunctionHistory,
-    ViewHistory,
 )
 
 STEPS: Final = 10
