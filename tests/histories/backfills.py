@@ -15,9 +15,12 @@ from tests.histories.jobs import JobHistory
 from tests.histories.writes import Write
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.jobs.model.options import RowSelection
+from tidemill.jobs.worker.backfill import MAX_CATCH_UPS
 
 NUMBERS: Final = st.integers(-9, 9) | st.none()
 ROWS: Final = st.lists(NUMBERS, min_size=1, max_size=6)
+# Enough for a worker that dies to have done something before.
+MORE_ROWS: Final = st.lists(NUMBERS, min_size=3, max_size=6)
 PICK: Final = st.integers(0, 2)
 KINDS: Final = st.sampled_from([FunctionKind.SCALAR, FunctionKind.ARRAYS])
 VERSIONS: Final = st.sampled_from(["y0", "y1", "y2"])
@@ -42,6 +45,10 @@ SAFE_CUTS: Final = st.builds(
 CALL: Final = st.integers(1, 4)
 DEATHS: Final = st.tuples(st.sampled_from(Moment), st.integers(1, 3))
 WRITES: Final = st.builds(Write, st.sampled_from(Write.KINDS), PICK, NUMBERS)
+# The call in which somebody writes, or 0: before a commit. As many as a job catches up with, at most.
+STEADY_WRITES: Final = st.lists(
+    st.tuples(st.sampled_from([0, 0, 0, 1, 2, 3, 5]), WRITES), min_size=2, max_size=MAX_CATCH_UPS
+)
 
 
 class BackfillHistory(JobHistory):
@@ -159,6 +166,14 @@ class BackfillHistory(JobHistory):
         self.write(first)
         self.run_disturbed(column, cuts, write)
 
+    @rule(column=COLUMNS, cuts=CUTS, first=WRITES, writes=STEADY_WRITES)
+    def backfill_beside_writers(
+        self, column: str, cuts: dict[str, Any], first: Write, writes: list[tuple[int, Write]]
+    ) -> None:
+        self.write(first)
+        self.run_beside_writers(column, cuts, writes)
+        self.run_plain(column, cuts)
+
     @rule(column=COLUMNS, cuts=CUTS, first=WRITES, death=DEATHS)
     def crash_and_take_over(
         self, column: str, cuts: dict[str, Any], first: Write, death: tuple[Moment, int]
@@ -174,12 +189,12 @@ class BackfillHistory(JobHistory):
         self.write(first)
         self.run_crashing("y", cuts, death, write)
 
-    @rule(column=COLUMNS, cuts=SAFE_CUTS | CUTS, first=WRITES, call=CALL, write=st.none() | WRITES)
+    @rule(column=COLUMNS, cuts=SAFE_CUTS | CUTS, new=MORE_ROWS, call=CALL, write=st.none() | WRITES)
     def kill_inside_a_function(
-        self, column: str, cuts: dict[str, Any], first: Write, call: int, write: Write | None
+        self, column: str, cuts: dict[str, Any], new: list[Number], call: int, write: Write | None
     ) -> None:
         """A worker dies in the middle of a batch; another one takes the job up, maybe after a write."""
-        self.write(first)
+        self.append(new)
         self.run_killed(column, cuts, call, write)
 
     @rule(limit=st.integers(-9, 9), cuts=CUTS)

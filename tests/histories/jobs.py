@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine
 
-from tests.engine import Crash, Engine, Moment, succeeded
+from tests.engine import FUNCTION_CALLS, Crash, Engine, Moment, succeeded
 from tests.histories.computing import CALLS, Call, Number, noted_function
-from tests.histories.ledger import Ledger, Standing, View, bounds
+from tests.histories.ledger import Bounds, Ledger, Sight, Standing, View, bounds
 from tests.histories.writes import COMPUTED, PaperTable, Write
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
@@ -31,20 +32,33 @@ FUNCTIONS = ("y0", "y1", "y2", "other", "sum")
 
 @dataclass
 class Run:
-    """A job as seen from the rows: how they stood before it, and once somebody else had written."""
+    """A job as seen from the rows: how they stood before it, and after each write of somebody else.
+
+    `again` are the rows, for each of the writes, whose results may be no good after it.
+    """
 
     column: str
     before: View
-    after: View
-    renewed: set[int] = field(default_factory=set)
+    later: list[View] = field(default_factory=list)
+    again: list[set[int]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     # Whether results of any row may be lost, or those of which rows.
     is_lossy: bool = False
     lost: set[int] = field(default_factory=set)
 
     @property
-    def is_disturbed(self) -> bool:
-        return self.after is not self.before
+    def after(self) -> View:
+        return self.later[-1] if self.later else self.before
+
+    def sights(self, row_id: int) -> list[Sight | None]:
+        return [view.get(row_id) for view in (self.before, *self.later)]
+
+    def allowed_calls(self, row_id: int) -> Bounds:
+        sights, is_again = self.sights(row_id), [row_id in rows for rows in self.again]
+        if self.is_lossy or row_id in self.lost:
+            # Whoever lost results looks at the row once more, whether somebody wrote or not.
+            sights, is_again = [*sights, sights[-1]][: max(len(sights), 2)], [True, *is_again[1:]]
+        return bounds(sights, is_again)
 
     def called(self) -> Counter[int]:
         return Counter(call.row for call in self.calls)
@@ -122,6 +136,37 @@ class JobHistory(RuleBasedStateMachine):
         self._carry_out(run, lambda: self.engine.run(self._submit(column, cuts)))
         self._settle(column, run)
 
+    def run_beside_writers(self, column: str, cuts: Cuts, writes: Sequence[tuple[int, Write]]) -> None:
+        """Somebody writes before several commits, and inside calls, no more often than the job catches up.
+
+        So nothing is left to do when it ends.
+        """
+        run, publisher = self._run(column), self.engine.publisher
+        at_commits = [write for call, write in writes if not call]
+
+        def write_before_commit() -> None:
+            if at_commits:
+                publisher.before_next = write_before_commit
+                self._interfere(column, run, at_commits.pop(0))
+
+        publisher.before_next = write_before_commit
+        FUNCTION_CALLS.watch(
+            {call: partial(self._interfere, column, run, write) for call, write in writes if call}
+        )
+        self._carry_out(run, lambda: self.engine.run(self._submit(column, cuts)))
+        FUNCTION_CALLS.watch({})
+        self._settle(column, run)
+
+    def _interfere(self, column: str, run: Run, write: Write) -> None:
+        """Values that were published and written over since have to be computed again."""
+        known, found = run.after, self.table.values(column)
+        self._disturb(column, run, write)
+        published = {row_id for row_id, sight in known.items() if found.get(row_id) != sight.pair[1]}
+        again = {
+            row_id for row_id in published if self.table.rows.get(row_id, {}).get(column) != found.get(row_id)
+        }
+        run.again[-1] |= set(run.after) if write.is_in_place else again
+
     def run_crashing(self, column: str, cuts: Cuts, death: Death, write: Write | None) -> None:
         run = self._run(column)
         is_unsaved = death[0] is Moment.BEFORE or write is not None
@@ -189,8 +234,7 @@ class JobHistory(RuleBasedStateMachine):
                 assert sight.may_be_called, f"{column} of {row_id} need not be computed"
 
     def _run(self, column: str) -> Run:
-        view = self.ledgers[column].view(self.table.rows)
-        return Run(column, view, view)
+        return Run(column, self.ledgers[column].view(self.table.rows))
 
     def _carry_out(self, run: Run, job: Callable[[], Job], *, may_fail: bool = False) -> None:
         CALLS.clear()
@@ -209,8 +253,8 @@ class JobHistory(RuleBasedStateMachine):
         """What the job has published so far is in the table already, and not yet on paper."""
         self._take_over_values(column, self.table.rows)
         self.table.do(write)
-        run.renewed = self.observe()
-        run.after = self.ledgers[column].view(self.table.rows)
+        run.again.append(self.observe())
+        run.later.append(self.ledgers[column].view(self.table.rows))
 
     def _take_over_values(self, column: str, row_ids: Iterable[int]) -> None:
         found = self.table.values(column)
@@ -221,9 +265,10 @@ class JobHistory(RuleBasedStateMachine):
     def _settle(self, column: str, run: Run) -> None:
         """After a job that was for all rows: each holds what it should, and none was computed needlessly."""
         ledger, called, rows = self.ledgers[column], run.called(), self.table.rows
-        for row_id in run.before.keys() | run.after.keys():
+        seen = run.before.keys() | {row_id for view in run.later for row_id in view}
+        for row_id in seen:
             self._check_calls(run, row_id, called[row_id])
-        assert called.keys() <= run.before.keys() | run.after.keys()
+        assert called.keys() <= seen
         for row in rows.values():
             row[column] = ledger.value(row[ledger.given])
         self.observe()
@@ -232,17 +277,15 @@ class JobHistory(RuleBasedStateMachine):
         ledger.clear_bank()
 
     def _check_calls(self, run: Run, row_id: int, calls: int) -> None:
-        before, after = run.before.get(row_id), run.after.get(row_id)
-        is_lossy = run.is_lossy or row_id in run.lost
-        allowed = bounds(before, after, is_lossy=is_lossy, is_new=row_id in run.renewed)
+        allowed = run.allowed_calls(row_id)
         assert allowed.fewest <= calls <= allowed.most, f"row {row_id}: {calls} calls, {allowed}"
 
     def _note_written(self, ledger: Ledger, run: Run, row_id: int, calls: int) -> None:
-        before, after = run.before.get(row_id), run.after[row_id]
-        is_touched = before is None or before.pair != after.pair
+        sights, after = run.sights(row_id), run.after[row_id]
+        is_touched = len({sight and sight.pair for sight in sights}) > 1
         if after.standing is Standing.DUE or (calls and not is_touched):
             ledger.written(row_id, self.table.rows)
-        elif after.may_be_called or (before is not None and before.may_be_called):
+        elif any(sight is not None and sight.may_be_called for sight in sights):
             ledger.doubted(row_id, with_own=False)
             ledger.kept(row_id, self.table.rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
@@ -131,15 +131,23 @@ class Bounds:
     most: int
 
 
-def bounds(before: Sight | None, after: Sight | None, *, is_lossy: bool, is_new: bool) -> Bounds:
-    """`before` the job, and `after` whatever happened during it; `is_lossy` if what was computed may be lost,
-    `is_new` if the row got another identity meanwhile."""
-    if before is None or after is None:
-        seen = before or after
-        assert seen is not None
-        return Bounds(int(before is None), int(seen.may_be_called))
-    is_same = before.pair == after.pair and not is_new
-    fewest = after.must_be_called or (is_same and before.must_be_called)
-    first, second = before.may_be_called, before.may_be_called or after.may_be_called
-    is_again = is_lossy or is_new or before.pair[0] != after.pair[0]
-    return Bounds(int(fewest), first + second if is_again else int(second))
+def bounds(sights: Sequence[Sight | None], is_again: Sequence[bool]) -> Bounds:
+    """A row before a job and after each write during it; None when it was not there.
+
+    `is_again` says after which of the writes a result of the job's may be no good any more, or may be lost.
+    A row is computed once for each of them at most, and once before.
+    """
+    most, may_be_called = 0, False
+    for place, sight in enumerate(sights):
+        if sight is None:
+            continue
+        before = sights[place - 1] if place else None
+        may_be_called |= sight.may_be_called
+        is_changed = before is None or before.pair[0] != sight.pair[0] or is_again[place - 1]
+        most = most + may_be_called if is_changed else max(most, int(may_be_called))
+    first, last = sights[0], sights[-1]
+    if last is None:
+        return Bounds(0, most)
+    is_same = len({sight and sight.pair for sight in sights}) == 1 and not any(is_again)
+    is_due = last.must_be_called or (is_same and first is not None and first.must_be_called)
+    return Bounds(int(is_due), most)

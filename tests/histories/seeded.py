@@ -122,6 +122,10 @@ def checkpoints_wait_for_the_end_of_a_fragment(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(kernels.CheckpointBuffer, "add_finished", late)
 
 
+def a_backfill_catches_up_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backfills, "MAX_CATCH_UPS", 1)
+
+
 def the_watermark_is_the_commit(patch: pytest.MonkeyPatch) -> None:
     covering = backfills._covering
 
@@ -194,6 +198,7 @@ BUGS: Final[Mapping[str, Plant]] = {
             checkpoints_never_age,
             orphans_are_thrown_away,
             checkpoints_wait_for_the_end_of_a_fragment,
+            a_backfill_catches_up_once,
             the_watermark_is_the_commit,
             a_pinned_version_counts_as_the_latest,
             a_pinned_version_sets_the_watermark_back,

@@ -169,6 +169,23 @@ def the_watermark_is_not_published(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(refresh.RefreshRunner, "_remember", late)
 
 
+def the_watermark_is_the_version_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """Writes to the source while functions are called are not seen."""
+    publish = refresh.RefreshRunner._publish
+
+    def ahead(self: Any, one: Any, outcome: Any) -> int:
+        versions = [self._sources.snapshot(table, None).version for table in one.declared.sources]
+        coverage = zip(outcome.coverage, versions, strict=True)
+        moved = tuple(replace(each, watermark=version) for each, version in coverage)
+        return publish(self, one, replace(outcome, coverage=moved))
+
+    patch.setattr(refresh.RefreshRunner, "_publish", ahead)
+
+
+def edits_during_a_refresh_are_not_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(publisher, "_check_untouched", lambda *_: None)
+
+
 def changed_rows_take_the_id_of_the_first(patch: pytest.MonkeyPatch) -> None:
     identified = ViewWriter._identified
 
@@ -273,6 +290,8 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     checkpoints_of_views_are_ignored: FunctionColumnHistory,
     checkpoints_of_partitions_are_ignored: PartitionHistory,
     checkpoints_are_used_whatever_they_were_computed_from: ChunkerHistory,
+    the_watermark_is_the_version_at_the_end: ChunkerHistory,
+    edits_during_a_refresh_are_not_seen: QueryHistory,
     checkpoints_wait_for_the_end_of_a_task: FunctionColumnHistory,
     checkpoints_wait_for_the_last_partition: PartitionHistory,
 }

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from tests.engine import FUNCTION_CALLS, Engine, Moment, succeeded
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.columns import BatchPolicy
+from tidemill.jobs.model.jobs import JobState
 from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.views import RefreshPolicy
+from tidemill.jobs.worker.refresh import MAX_TRIES
 
 TEXT = st.text("ab ", max_size=6)
 GROUP = st.one_of(st.none(), st.integers(0, 3))
@@ -62,6 +65,8 @@ WRITES = st.builds(SourceWrite, st.sampled_from(["append", "text", "text", "grou
 # How many results are in a batch and in a checkpoint; None as the engine chooses.
 BATCH_ROWS = st.sampled_from([None, 1, 1, 2, 3])
 CALL = st.integers(1, 4)
+# The call in which somebody writes, or 0: before the commit.
+STEADY_WRITES = st.lists(st.tuples(st.integers(0, 4), WRITES), min_size=2, max_size=5)
 Rows = Mapping[int, SourceRow]
 Shown = Counter[tuple[Any, ...]]
 
@@ -320,6 +325,45 @@ class ViewHistory(RuleBasedStateMachine):
         self._settle()
         self.check_labels(labels, kept)
 
+    @rule(new=ROWS, writes=STEADY_WRITES)
+    def refresh_beside_writers(
+        self, new: list[tuple[str, int | None]], writes: list[tuple[int, SourceWrite]]
+    ) -> None:
+        """A refresh shows what was there when it began; the next one follows."""
+        self.append(rows=new, then=False)
+        rows, labels, kept = dict(self.rows), dict(self._labels or {}), self.unchanged()
+        expected = self.expected_calls(kept)
+        CALLS.clear()
+        FUNCTION_CALLS.watch({call: partial(self.write_source, write) for call, write in writes if call})
+        self._before_commits([partial(self.write_source, write) for call, write in writes if not call])
+        result = succeeded(self.engine.refresh(self.view))
+        self._nobody_interferes()
+        self.compare_calls(expected)
+        if result["mode"] != "no_op":
+            self._banked.clear()
+        self._settle(rows)
+        self.check_labels(labels, kept)
+        self.refresh()
+
+    @rule(new=ROWS, picks=st.lists(PICK, min_size=1, max_size=MAX_TRIES + 1), is_deleted=st.booleans())
+    def refresh_while_others_edit_the_view(
+        self, new: list[tuple[str, int | None]], picks: list[int], is_deleted: bool
+    ) -> None:
+        """It gives up after some tries; whatever it did, the next one makes up for it, with no more calls."""
+        self.append(rows=new, then=False)
+        CALLS.clear()
+        self._before_commits(
+            [partial(self.edit_view, pick=pick, is_deleted=is_deleted, then=False) for pick in picks]
+        )
+        job = self.engine.refresh(self.view)
+        self._nobody_interferes()
+        assert job.state is JobState.DONE or "nothing was published" in str(job.failure)
+        expected = self.expected_calls(self.unchanged())
+        succeeded(self.engine.refresh(self.view))
+        self.compare_calls(expected)
+        self._banked.clear()
+        self._settle()
+
     @rule()
     def full_refresh(self) -> None:
         kept, labels = self.unchanged(), dict(self._labels or {})
@@ -399,10 +443,13 @@ class ViewHistory(RuleBasedStateMachine):
         return key in self.rows
 
     def check_calls(self, kept: Rows, lost: Counter[Any] | None = None) -> None:
+        self.compare_calls(self.expected_calls(kept), lost)
+
+    def compare_calls(self, expected: Counter[Any], lost: Counter[Any] | None = None) -> None:
         """`lost` are calls whose results are in no checkpoint, or are for what rows do not hold any more."""
         if not self.has_exact_calls or self._is_doubtful:
             return
-        expected, more = self.expected_calls(kept), lost or Counter()
+        more = lost or Counter()
         spared = expected - Counter(CALLS)
         is_exact = Counter(CALLS) <= expected + more and (self._may_reuse or spared.keys() <= self._banked)
         assert is_exact, f"{CALLS} instead of {expected}, {more} may be lost"
@@ -449,6 +496,20 @@ class ViewHistory(RuleBasedStateMachine):
             case _:
                 self.delete(pick=write.pick, then=False)
 
+    def _before_commits(self, actions: list[Callable[[], None]]) -> None:
+        """One before each attempt to publish, as long as there are any."""
+        publisher = self.engine.publisher
+
+        def act() -> None:
+            publisher.before_next = act if actions[1:] else None
+            actions.pop(0)()
+
+        publisher.before_next = act if actions else None
+
+    def _nobody_interferes(self) -> None:
+        self.engine.publisher.before_next = None
+        FUNCTION_CALLS.watch({})
+
     def _written_over(self, write: SourceWrite) -> Counter[Any]:
         """Writes, and returns what the rows it changes held before."""
         before = dict(self.rows)
@@ -468,12 +529,14 @@ class ViewHistory(RuleBasedStateMachine):
         if then:
             self.refresh()
 
-    def _settle(self) -> None:
-        self._shown = self.expected(self.rows)
-        self._settled = dict(self.rows)
+    def _settle(self, rows: Rows | None = None) -> None:
+        """The view shows these rows, or those there are now."""
+        shown = self.rows if rows is None else rows
+        self._shown = self.expected(shown)
+        self._settled = dict(shown)
         self._edited.clear()
         self._is_doubtful = False
-        self._made.update(self.rows.items())
+        self._made.update(shown.items())
         if self._labels is not None:
             self._labels = self.found_labels()
 
