@@ -232,13 +232,13 @@ def _rows_updated(at_end: lance.LanceDataset, begin: int) -> BitMap64:
         filter=f"_row_last_updated_at_version > {begin} AND _row_created_at_version <= {begin}",
         with_row_id=True,
     ).to_table()
-    return row_set(np.sort(rows["_rowid"].to_numpy()))
+    return row_set(rows["_rowid"].to_numpy())
 
 
 def _rows_of(dataset: lance.LanceDataset, fragment_ids: Sequence[int]) -> BitMap64:
     fragments = [f for f in dataset.get_fragments() if f.fragment_id in set(fragment_ids)]
     rows = dataset.scanner(columns=[], with_row_id=True, fragments=fragments).to_table()
-    return row_set(np.sort(rows["_rowid"].to_numpy()))
+    return row_set(rows["_rowid"].to_numpy())
 
 
 def _input_files(dataset: lance.LanceDataset, fields: frozenset[int]) -> dict[int, frozenset[str]]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -35,7 +36,7 @@ from pyroaring import BitMap64
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
-from tidemill.jobs.model.coverage import Changes, Watched, member_mask, row_set
+from tidemill.jobs.model.coverage import Changes, Watched, is_ascending, member_mask, row_set
 from tidemill.jobs.model.failures import RowFailure, is_on_row_of
 from tidemill.lance.fingerprints import input_hashes, merge_segments
 from tidemill.lance.fragments import get_fragment
@@ -120,17 +121,16 @@ class LanceCheckpoints:
         self, checkpoint: Checkpoint, table: Table, version: int, watched: Watched
     ) -> BitMap64:
         """The rows whose inputs have the same fingerprints; none if no fingerprints were kept."""
-        known = _open_table(checkpoint.path)
+        file = _open_file(checkpoint.path)
         dataset = self._data.open(table, version)
         # Without stable row ids the rows may be others by now.
-        is_known = INPUTS in known.schema.names and watched.expressions and dataset.has_stable_row_ids
+        is_known = INPUTS in file.table.schema.names and watched.expressions and dataset.has_stable_row_ids
         if not is_known:
             return BitMap64()
-        row_ids = known["row_id"].to_numpy()
-        found, hashes = input_hashes(dataset, row_ids, watched.expressions)
-        positions = _positions(row_ids, found)
-        is_same = known[INPUTS].to_numpy()[positions] == hashes
-        return row_set(np.sort(found[is_same]))
+        found, hashes = input_hashes(dataset, file.row_ids, watched.expressions)
+        positions = _positions(file.row_ids, found)
+        is_same = file.table[INPUTS].to_numpy()[positions] == hashes
+        return row_set(found[is_same])
 
     def keep(self, location: str, table: Table, version: int, file: ColumnFile) -> None:
         try:
@@ -155,9 +155,9 @@ class LanceCheckpoints:
 
     def read(self, refs: Sequence[CheckpointRef], rows: BitMap64) -> pa.Table:
         row_ids = np.array(rows.to_array(), dtype=np.uint64)
-        positions, values, _ = CheckpointValues(refs, with_failures=True).find(row_ids)
-        column = pa.nulls(0) if values is None else values
-        return pa.table({"row_id": pa.array(row_ids[positions]), "value": column})
+        found = CheckpointValues(refs, with_failures=True).find(row_ids)
+        values = pa.nulls(0) if found.values is None else found.values
+        return pa.table({"row_id": pa.array(row_ids[found.positions]), "value": values})
 
     def clear(self, location: str) -> None:
         remove_folder(location)
@@ -226,10 +226,10 @@ def write_checkpoint(
     With `inputs`, fingerprints of what each row's value was computed from, values are found by content.
     """
     batch = _checkpoint_batch(row_ids, values, failures, inputs)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema) as writer:
+    name = f"v{version}-{uuid4()}{VALUES}"
+    with _new_file(location, name) as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return _write(location, f"v{version}-{uuid4()}{VALUES}", sink.getvalue())
+    return f"{location}/{name}"
 
 
 def _checkpoint_batch(
@@ -239,7 +239,7 @@ def _checkpoint_batch(
     inputs: npt.NDArray[np.uint64] | None,
 ) -> pa.RecordBatch:
     failed = {failure.row_id: json.dumps(asdict(failure)) for failure in failures}
-    errors = pa.nulls(len(row_ids), pa.string())
+    errors = pa.nulls(len(row_ids))
     if failed:
         errors = pa.array([failed.get(int(row_id)) for row_id in row_ids], pa.string())
     columns = {"row_id": pa.array(row_ids, pa.uint64()), "value": values, "error": errors}
@@ -287,7 +287,8 @@ class CheckpointWriter:
 
 def write_finished(location: str, version: int, files: Sequence[ColumnFile]) -> None:
     """Records complete column files, so that a resumed job can reuse their values."""
-    _write(location, f"v{version}-{uuid4()}{FINISHED}", pickle.dumps(list(files)))
+    with _new_file(location, f"v{version}-{uuid4()}{FINISHED}") as sink:
+        sink.write(pickle.dumps(list(files)))
 
 
 def read_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
@@ -297,7 +298,7 @@ def read_finished(location: str) -> list[tuple[str, int, list[ColumnFile]]]:
 
 def list_checkpoints(location: str) -> Sequence[Checkpoint]:
     return [
-        Checkpoint(path, version_of(path), row_set(np.sort(_open_table(path)["row_id"].to_numpy())))
+        Checkpoint(path, version_of(path), row_set(_open_file(path).row_ids))
         for path in _paths(location, VALUES)
     ]
 
@@ -307,7 +308,7 @@ def find_checkpoints(location: str, known: Iterable[CheckpointRef] = ()) -> list
     refs = {ref.path: ref for ref in known}
     for path in _paths(location, VALUES):
         if path not in refs:
-            refs[path] = CheckpointRef(path, row_set(np.unique(_open_table(path)["row_id"].to_numpy())))
+            refs[path] = CheckpointRef(path, row_set(_open_file(path).row_ids))
     return list(refs.values())
 
 
@@ -330,6 +331,31 @@ class SavedResult:
     failure: RowFailure | None = None
 
 
+@dataclass(frozen=True)
+class SavedValues:
+    """Values of some of the rows that were asked for, at which positions these are among them.
+
+    `inputs` are fingerprints of what they were computed from, zero where none was kept. `values` is None if
+    there are none, because then their type is not known.
+    """
+
+    positions: npt.NDArray[np.int64]
+    values: pa.Array | None
+    failures: tuple[RowFailure, ...]
+    inputs: npt.NDArray[np.uint64]
+
+
+def _joined(found: Sequence[SavedValues]) -> SavedValues:
+    if not found:
+        return SavedValues(np.empty(0, dtype=np.int64), None, (), np.empty(0, dtype=np.uint64))
+    return SavedValues(
+        np.concatenate([each.positions for each in found]),
+        pa.concat_arrays([each.values for each in found]),
+        tuple(failure for each in found for failure in each.failures),
+        np.concatenate([each.inputs for each in found]),
+    )
+
+
 class CheckpointValues:
     """Looks up checkpointed values by row id; a file is read when one of its rows is requested.
 
@@ -342,47 +368,27 @@ class CheckpointValues:
 
     def find(
         self, row_ids: npt.NDArray[np.uint64], inputs: npt.NDArray[np.uint64] | None = None
-    ) -> tuple[npt.NDArray[np.int64], pa.Array | None, tuple[RowFailure, ...]]:
-        """Positions in `row_ids` that have a value, their values, and the failures among them.
+    ) -> SavedValues:
+        """What is known of the rows.
 
         With `inputs`, fingerprints of what the rows hold now, only values computed from the same are found.
         """
-        remaining = row_set(np.sort(row_ids)) if self._refs else BitMap64()
-        positions: list[npt.NDArray[np.int64]] = []
-        values: list[pa.Array] = []
-        failures: list[RowFailure] = []
+        remaining = row_set(row_ids) if self._refs else BitMap64()
+        found: list[SavedValues] = []
         for ref in self._refs:
             matching = ref.rows & remaining
             if not matching:
                 continue
-            table = _narrowed(_open_table(ref.path), matching, with_failures=self._with_failures)
+            table = _narrowed(_open_file(ref.path), matching, with_failures=self._with_failures)
             if inputs is not None:
                 table = _of_inputs(table, row_ids, inputs)
-            found = table["row_id"].to_numpy()
-            remaining -= row_set(np.sort(found))
-            positions.append(_positions(row_ids, found))
-            values.append(_single(table["value"]))
-            failures += _failures(table)
-        if not positions:
-            return np.empty(0, dtype=np.int64), None, ()
-        return np.concatenate(positions), pa.concat_arrays(values), tuple(failures)
-
-    def inputs_of(self, row_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Fingerprints of what the values of these rows, which `find` has found, were computed from.
-
-        Zero where none was kept.
-        """
-        hashes = np.zeros(len(row_ids), dtype=np.uint64)
-        remaining = row_set(np.sort(row_ids))
-        for ref in self._refs:
-            matching = ref.rows & remaining
-            table = _open_table(ref.path) if matching else None
-            if table is None or INPUTS not in table.schema.names:
-                continue
-            remaining -= matching
-            narrowed = _narrowed(table, matching, with_failures=True)
-            hashes[_positions(row_ids, narrowed["row_id"].to_numpy())] = narrowed[INPUTS].to_numpy()
-        return hashes
+            ids = table["row_id"].to_numpy()
+            remaining -= row_set(ids)
+            kept = table[INPUTS].to_numpy() if INPUTS in table.schema.names else np.zeros_like(ids)
+            found.append(
+                SavedValues(_positions(row_ids, ids), _single(table["value"]), _failures(table), kept)
+            )
+        return found[0] if len(found) == 1 else _joined(found)
 
     def has(self, row_id: int) -> bool:
         """Whether there is a value for the row, whatever its inputs were."""
@@ -393,8 +399,9 @@ class CheckpointValues:
         for ref in self._refs:
             if row_id not in ref.rows:
                 continue
-            table = _open_table(ref.path)
-            is_wanted = (table["row_id"].to_numpy() == row_id) & (table[INPUTS].to_numpy() == inputs)
+            file = _open_file(ref.path)
+            table = file.table
+            is_wanted = (file.row_ids == row_id) & (table[INPUTS].to_numpy() == inputs)
             if not is_wanted.any():
                 continue
             failures = _failures(table.select(["error"]).filter(pa.array(is_wanted)))
@@ -414,46 +421,76 @@ def _parts(table: pa.Table, is_wanted: npt.NDArray[np.bool_]) -> Iterator[pa.Arr
         start = end
 
 
-def _narrowed(table: pa.Table, rows: BitMap64, *, with_failures: bool) -> pa.Table:
-    wanted = np.isin(table["row_id"].to_numpy(), np.array(rows.to_array(), dtype=np.uint64))
+def _narrowed(file: _CheckpointFile, rows: BitMap64, *, with_failures: bool) -> pa.Table:
+    """`rows` are among those of the file."""
+    table, ids = file.table, file.row_ids
+    if file.is_ascending:
+        start, end = np.searchsorted(ids, np.array([rows.min(), rows.max() + 1], dtype=np.uint64))
+        table, ids = table.slice(start, end - start), ids[start:end]
+    wanted = np.ones(len(ids), dtype=np.bool_)
+    if not (file.is_ascending and len(ids) == len(rows)):
+        wanted = np.isin(ids, np.array(rows.to_array(), dtype=np.uint64))
     if not with_failures and table["error"].null_count < table.num_rows:
         wanted &= table["error"].is_null().to_numpy()
-    return table.take(pa.array(np.flatnonzero(wanted)))
+    return _filtered(table, wanted)
+
+
+def _filtered(table: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
+    return table if wanted.all() else table.take(pa.array(np.flatnonzero(wanted)))
 
 
 def _of_inputs(table: pa.Table, row_ids: npt.NDArray[np.uint64], inputs: npt.NDArray[np.uint64]) -> pa.Table:
     is_same = table[INPUTS].to_numpy() == inputs[_positions(row_ids, table["row_id"].to_numpy())]
-    return table.take(pa.array(np.flatnonzero(is_same)))
+    return _filtered(table, is_same)
 
 
 def _positions(row_ids: npt.NDArray[np.uint64], wanted_ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Where the wanted ids stand, all of which are there."""
+    if np.array_equal(row_ids, wanted_ids):
+        return np.arange(len(row_ids))
+    if is_ascending(row_ids):
+        return np.searchsorted(row_ids, wanted_ids)
     order = np.argsort(row_ids, kind="stable")
     return order[np.searchsorted(row_ids, wanted_ids, sorter=order)]
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+    """Without a copy in the common case of one chunk."""
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+    )
 
 
-def _failures(table: pa.Table) -> list[RowFailure]:
+def _failures(table: pa.Table) -> tuple[RowFailure, ...]:
     if table["error"].null_count == table.num_rows:
-        return []
-    return [RowFailure(**json.loads(text)) for text in table["error"].drop_null().to_pylist()]
+        return ()
+    return tuple(RowFailure(**json.loads(text)) for text in table["error"].drop_null().to_pylist())
 
 
 def version_of(path: str) -> int:
     return int(path.rpartition("/")[2].split("-")[0][1:])
 
 
+@dataclass(frozen=True)
+class _CheckpointFile:
+    table: pa.Table
+    row_ids: npt.NDArray[np.uint64]
+    is_ascending: bool
+
+
 @lru_cache(maxsize=OPEN_FILES)
-def _open_table(path: str) -> pa.Table:
+def _open_file(path: str) -> _CheckpointFile:
     """Memory-maps local files, so that only the requested values are loaded."""
     filesystem, name = open_location(path)
     if isinstance(filesystem, fs.LocalFileSystem):
         source = pa.memory_map(name)
     else:
         source = filesystem.open_input_file(name)
-    return pa.ipc.open_file(source).read_all()
+    table = pa.ipc.open_file(source).read_all()
+    row_ids = _single(table["row_id"]).to_numpy()
+    return _CheckpointFile(table, row_ids, is_ascending(row_ids))
 
 
 def _read_all(path: str) -> bytes:
@@ -463,14 +500,15 @@ def _read_all(path: str) -> bytes:
     return content
 
 
-def _write(location: str, name: str, content: bytes | pa.Buffer) -> str:
+@contextmanager
+def _new_file(location: str, name: str) -> Iterator[pa.NativeFile]:
+    """A file that nobody sees before it is complete."""
     filesystem, directory = open_location(location)
     filesystem.create_dir(directory)
     staged = f"{directory}/{name}.tmp"
     with filesystem.open_output_stream(staged) as sink:
-        sink.write(content)
+        yield sink
     filesystem.move(staged, f"{directory}/{name}")
-    return f"{location}/{name}"
 
 
 def _paths(location: str, suffix: str) -> list[str]:

@@ -58,10 +58,13 @@ FEW_SHARE: Final = 64
 def fingerprints(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
     """One hash per row over the values of the columns, in their order."""
     result = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
+    for number, column in enumerate(columns):
         array = _single(column)
-        seed = np.uint64(_text_hash(str(array.type)))
-        result = _mixed(result * WORD_FACTOR + _hashes(array) + seed)
+        if number:
+            result *= WORD_FACTOR
+        result += _hashes(array)
+        result += np.uint64(_text_hash(str(array.type)))
+        _mix(result)
     return result
 
 
@@ -220,11 +223,21 @@ def _chunk_hashes(content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]
 
 def _mixed(values: Hashes) -> Hashes:
     """Every bit of a value affects every bit of the hash."""
-    mixed = (values ^ (values >> np.uint64(32))) * FIRST_FACTOR
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= SECOND_FACTOR
-    mixed ^= mixed >> np.uint64(32)
+    mixed = values.copy()
+    _mix(mixed)
     return mixed
+
+
+def _mix(values: Hashes) -> None:
+    """In place: arrays as large as these take longer to allocate than to compute with."""
+    shifted = values >> np.uint64(32)
+    values ^= shifted
+    values *= FIRST_FACTOR
+    np.right_shift(values, np.uint64(29), out=shifted)
+    values ^= shifted
+    values *= SECOND_FACTOR
+    np.right_shift(values, np.uint64(32), out=shifted)
+    values ^= shifted
 
 
 def input_hashes(
@@ -238,7 +251,10 @@ def input_hashes(
 
 def paired(inputs: Hashes, results: Hashes) -> Hashes:
     """The fingerprints of results, from the hashes of their inputs and their own."""
-    return _mixed(inputs * WORD_FACTOR + results)
+    hashes = inputs * WORD_FACTOR
+    hashes += results
+    _mix(hashes)
+    return hashes
 
 
 def write_segment(location: str, hashes: Hashes) -> str | None:

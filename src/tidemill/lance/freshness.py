@@ -163,7 +163,7 @@ def check_results(dataset: lance.LanceDataset, coverage: Coverage, watched: Watc
         candidates = rows & held
         for row_ids, hashes in _fingerprints(dataset, fragment, candidates, watched):
             is_known = known.match(hashes)
-            right |= row_set(np.sort(row_ids[is_known]))
+            right |= row_set(row_ids[is_known])
         updated |= rows & coverage.rows
     return Changes(updated - right, regained=right, files=files)
 
@@ -235,7 +235,7 @@ def _filled_rows(
         return BitMap64()
     condition = " OR ".join(f"{quoted(name)} IS NOT NULL" for name in watched.outputs)
     rows = dataset.scanner(columns=[], filter=condition, with_row_id=True, fragments=filled).to_table()
-    return row_set(np.sort(rows[ROW_ID].to_numpy()))
+    return row_set(rows[ROW_ID].to_numpy())
 
 
 def _fingerprints(

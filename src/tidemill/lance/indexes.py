@@ -339,11 +339,11 @@ def index_partitions(ident: TableIdent, dataset: lance.LanceDataset, column: str
     """One partition per non-empty IVF partition, and one for the rows that are not indexed yet."""
     reader = VectorIndexReader(dataset, _index_of(ident, dataset, column))
     live = dataset.scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_numpy()
-    unassigned = row_set(np.sort(live))
+    unassigned = row_set(live)
     partitions: list[Partition] = []
     for number in range(reader.num_partitions()):
         ids = reader.read_partition(number)["_rowid"].to_numpy()
-        rows = row_set(np.sort(ids)) & unassigned
+        rows = row_set(ids) & unassigned
         unassigned -= rows
         if rows:
             partitions.append(Partition(number, f"partition {number} of {column}", rows))

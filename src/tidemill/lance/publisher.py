@@ -220,7 +220,7 @@ def _rows_still_in(
     [(ids, addresses)] = live.of(dataset, [fragment])
     if not file.gaps.isdisjoint(BitMap((addresses & OFFSET_MASK).astype(np.uint32))):
         return BitMap64()
-    return file.rows & row_set(np.sort(ids))
+    return file.rows & row_set(ids)
 
 
 def _is_race(error: Exception) -> bool:

@@ -57,7 +57,7 @@ def _changed_rows(
 
 def _row_ids(dataset: lance.LanceDataset) -> BitMap64:
     rows = dataset.scanner(columns=[], with_row_id=True).to_table()
-    return row_set(np.sort(rows["_rowid"].to_numpy()))
+    return row_set(rows["_rowid"].to_numpy())
 
 
 def _keys(dataset: lance.LanceDataset, rows: BitMap64, key: str) -> BitMap64:

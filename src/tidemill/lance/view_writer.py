@@ -324,4 +324,4 @@ def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch
 
 
 def _set(parts: Sequence[npt.NDArray[np.uint64]]) -> BitMap64:
-    return row_set(np.sort(np.concatenate(parts))) if parts else BitMap64()
+    return row_set(np.concatenate(parts)) if parts else BitMap64()

@@ -39,7 +39,7 @@ from tidemill.jobs.model.columns import (
     FillColumn,
     input_expressions,
 )
-from tidemill.jobs.model.coverage import row_set
+from tidemill.jobs.model.coverage import is_ascending, row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.lance.changes import field_ids, files_of
@@ -165,18 +165,22 @@ class RowComputer:
     def values(self, rows: ReadRows) -> Computed:
         """The values of the wanted rows, in order."""
         row_ids = rows.row_ids[rows.wanted]
-        positions, known, failures = self._known.find(row_ids)
-        if known is None or not len(positions):
+        found = self._known.find(row_ids)
+        if found.values is None or not len(found.positions):
             return self._computed(rows, rows.wanted)
-        self.reused += len(positions)
-        self._report.rows_done(len(positions))
-        unknown = np.setdiff1d(np.arange(len(row_ids)), positions, assume_unique=True)
+        self.reused += len(found.positions)
+        self._report.rows_done(len(found.positions))
+        is_known = np.zeros(len(row_ids), dtype=np.bool_)
+        is_known[found.positions] = True
+        unknown = np.flatnonzero(~is_known)
+        known = _as_function_result(found.values, self._type, self._stage)
+        self._note(found.inputs, known)
+        if not len(unknown) and is_ascending(found.positions):
+            return Computed(known, found.failures)
         computed = self._computed(rows, rows.wanted[unknown])
-        order = np.argsort(np.concatenate([unknown, positions]), kind="stable")
-        known = _as_function_result(known, self._type, self._stage)
-        self._note(self._known.inputs_of(row_ids[positions]), known)
+        order = np.argsort(np.concatenate([unknown, found.positions]), kind="stable")
         values = pa.concat_arrays([computed.values, known])
-        return Computed(values.take(pa.array(order)), (*computed.failures, *failures))
+        return Computed(values.take(pa.array(order)), (*computed.failures, *found.failures))
 
     def _computed(self, rows: ReadRows, positions: Positions) -> Computed:
         batches: list[Computed] = []
@@ -207,7 +211,8 @@ class RowComputer:
         """Fingerprints of results, to be kept with the coverage."""
         if inputs is not None and self._stage.segment_location is not None:
             results = paired(inputs, fingerprints(_unpacked(self._stage, values)))
-            self.fingerprints.append(results[inputs != NO_HASH])
+            is_kept = inputs != NO_HASH
+            self.fingerprints.append(results if is_kept.all() else results[is_kept])
 
     def write_segment(self) -> str | None:
         location, hashes = self._stage.segment_location, _joined(self.fingerprints)
@@ -343,4 +348,4 @@ def _concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _all_rows(done: Sequence[RowIds]) -> BitMap64:
-    return row_set(np.sort(np.concatenate(done))) if done else BitMap64()
+    return row_set(np.concatenate(done)) if done else BitMap64()

@@ -73,7 +73,7 @@ class RowLocations:
         return RowLocations(self.row_ids[is_wanted], self.fragment_ids[is_wanted])
 
     def all_rows(self) -> BitMap64:
-        return row_set(np.sort(self.row_ids))
+        return row_set(self.row_ids)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class KeyedRows:
     keys: npt.NDArray[np.uint64]
 
     def all_rows(self) -> BitMap64:
-        return row_set(np.sort(self.row_ids))
+        return row_set(self.row_ids)
 
     def rows_of(self, keys: BitMap64 | None) -> BitMap64:
         """The ids of the rows with one of these keys; None: of all."""
@@ -173,7 +173,7 @@ class KeyedRows:
             return self.all_rows()
         if not keys:
             return BitMap64()
-        return row_set(np.sort(self.row_ids[key_mask(self.keys, keys)]))
+        return row_set(self.row_ids[key_mask(self.keys, keys)])
 
 
 @dataclass(frozen=True)

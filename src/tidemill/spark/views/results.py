@@ -209,21 +209,22 @@ class ResultComputer:
         hashes = fingerprints([*inputs.columns, *ids])
         is_held = self._find_held(hashes, held)
         wanted = np.flatnonzero(~is_held)
-        positions, saved, failures = self._saved.find(row_ids[wanted], hashes[wanted])
+        saved = self._saved.find(row_ids[wanted], hashes[wanted])
         is_called = ~is_held
-        is_called[wanted[positions]] = False
+        is_called[wanted[saved.positions]] = False
         called = np.flatnonzero(is_called)
         narrowed = inputs if len(called) == len(row_ids) else inputs.take(pa.array(called))
         computed = self._called(narrowed, row_ids[called], hashes[called])
         parts = [(called, computed.values)]
-        if saved is not None:
-            parts.append((wanted[positions], saved))
+        if saved.values is not None:
+            parts.append((wanted[saved.positions], saved.values))
         if held is not None and is_held.any():
             held_positions = np.flatnonzero(is_held)
             parts.append((held_positions, held.values.take(pa.array(held_positions))))
         values = _assembled(parts, self._type)
-        self._note(row_ids, hashes, values, is_held, (*computed.failures, *failures))
-        return Results(values, (*computed.failures, *failures), is_called)
+        failures = (*computed.failures, *saved.failures)
+        self._note(row_ids, hashes, values, is_held, failures)
+        return Results(values, failures, is_called)
 
     def _find_held(self, hashes: Hashes, held: HeldValues | None) -> Mask:
         if held is None or not self.looks_at_view:
