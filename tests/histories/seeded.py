@@ -19,7 +19,8 @@ from tidemill.jobs.planning import column_progress
 from tidemill.jobs.planning.bindings import ColumnBindings
 from tidemill.jobs.worker import backfill as backfills
 from tidemill.lance import freshness, publisher, sources
-from tidemill.lance.checkpoints import LanceCheckpoints, list_checkpoints
+from tidemill.lance.checkpoint_files import list_checkpoints
+from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.fingerprints import KnownResults
 from tidemill.lance.fragments import get_fragment, merged
 from tidemill.spark import kernels

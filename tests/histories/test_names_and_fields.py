@@ -22,7 +22,7 @@ from tidemill.jobs.errors import ColumnNotComputed
 from tidemill.jobs.model.columns import ColumnStatus
 from tidemill.jobs.model.coverage import Watched
 from tidemill.jobs.model.options import BackfillRequest
-from tidemill.lance.checkpoints import write_checkpoint
+from tidemill.lance.checkpoint_files import write_checkpoint
 
 CALLS: list[int] = []
 

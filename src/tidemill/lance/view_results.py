@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from tidemill.jobs.model.views import KeptResults
-from tidemill.lance.checkpoints import LanceCheckpoints, find_checkpoints
+from tidemill.lance.checkpoint_files import find_checkpoints
+from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.fingerprints import list_segments, merge_segments, remove_segments
 
 

@@ -43,7 +43,7 @@ from tidemill.jobs.model.coverage import is_ascending, row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
 from tidemill.lance.changes import field_ids, files_of
-from tidemill.lance.checkpoints import CheckpointValues, write_checkpoint, write_finished
+from tidemill.lance.checkpoint_files import CheckpointValues, write_checkpoint, write_finished
 from tidemill.lance.fingerprints import NO_HASH, Hashes, fingerprints, paired, write_segment
 from tidemill.lance.fragments import ColumnFileWriter, deletions_of, describe_file, get_fragment, merged
 from tidemill.lance.freshness import watched_fields

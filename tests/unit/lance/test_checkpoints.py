@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from tidemill.jobs.model.columns import CheckpointRef, ColumnFile
 from tidemill.jobs.model.failures import RowFailure
-from tidemill.lance.checkpoints import (
+from tidemill.lance.checkpoint_files import (
     CheckpointValues,
     CheckpointWriter,
     SavedValues,

@@ -24,7 +24,7 @@ from tidemill.functions.api import Computed
 from tidemill.jobs.model.columns import BatchPolicy
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.views import KeptResults
-from tidemill.lance.checkpoints import CheckpointValues, CheckpointWriter, SavedResult, find_checkpoints
+from tidemill.lance.checkpoint_files import CheckpointValues, CheckpointWriter, SavedResult, find_checkpoints
 from tidemill.lance.fingerprints import (
     Hashes,
     KnownResults,

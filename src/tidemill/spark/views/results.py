@@ -29,7 +29,7 @@ from tidemill.functions.api import ChunkFunction, Chunks, Computed
 from tidemill.jobs.model.columns import BatchPolicy
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.model.views import CHILD_INDEX, SOURCE_ROW_ID, KeptResults
-from tidemill.lance.checkpoints import CheckpointValues, find_checkpoints
+from tidemill.lance.checkpoint_files import CheckpointValues, find_checkpoints
 from tidemill.lance.fingerprints import Hashes, KnownResults, Mask, fingerprints, paired, write_segment
 from tidemill.lance.view_writer import HeldRows
 from tidemill.spark.kernels import BatchSizer, CheckpointBuffer

@@ -22,7 +22,7 @@ from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.columns import path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.views import KEY, KeptResults, Partition, RunTableFunction, WrittenRows
-from tidemill.lance.checkpoints import SavedResult
+from tidemill.lance.checkpoint_files import SavedResult
 from tidemill.lance.fingerprints import Hashes, SetFingerprint, fingerprints
 from tidemill.lance.view_writer import ViewWriter
 from tidemill.spark.reading import MATCHES, ROW_ID, WHOLE_BLOBS, RowIds
