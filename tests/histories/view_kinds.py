@@ -16,6 +16,7 @@ from tests.histories.views import (
     LeftJoinHistory,
     OrderedHistory,
     PartitionHistory,
+    PositionedChunkerHistory,
     QueryHistory,
     TableFunctionHistory,
 )
@@ -24,7 +25,7 @@ STEPS: Final = 10
 SHARES: Final = 5
 # At least a hundred of every kind, so many of each machine in one share.
 QUERIES: Final[Mapping[type[ViewHistory], int]] = {QueryHistory: 15, FunctionColumnHistory: 5}
-CHUNKERS: Final[Mapping[type[ViewHistory], int]] = {ChunkerHistory: 20}
+CHUNKERS: Final[Mapping[type[ViewHistory], int]] = {ChunkerHistory: 12, PositionedChunkerHistory: 8}
 TABLE_FUNCTIONS: Final[Mapping[type[ViewHistory], int]] = {TableFunctionHistory: 6, PartitionHistory: 14}
 STATEMENTS: Final[Mapping[type[ViewHistory], int]] = {
     AggregateHistory: 8,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.engine import chunker_function, column_function, succeeded, table_function
-from tests.histories.view_machine import CALLS, THEN, Rows, Shown, SourceRow, ViewHistory, note_call
+from tests.histories.view_machine import (
+    CALLS,
+    PICK,
+    THEN,
+    Rows,
+    Shown,
+    SourceRow,
+    ViewHistory,
+    among,
+    note_call,
+)
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.jobs.model.views import SourceQuery, ViewKind
@@ -23,6 +34,42 @@ def split(text: str) -> Iterator[tuple[str, int]]:
     note_call(text)
     for word in text.split():
         yield word, len(word)
+
+
+def places(text: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    words, start = text.split(), 0
+    for number, word in enumerate(words):
+        yield word, start, {"line": start // 3, "share": number / len(words)}
+        start += len(word) + 1
+
+
+def placed_words(text: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    note_call(text)
+    yield from places(text)
+
+
+EMBEDDED: list[str] = []
+
+
+def embedding_of(word: str) -> str:
+    return f"<{word}>"
+
+
+def embedded(word: str) -> str:
+    EMBEDDED.append(word)
+    return embedding_of(word)
+
+
+WordEdit = Callable[[list[str]], list[str]]
+WORD_EDITS: list[WordEdit] = [
+    lambda words: ["b", *words],
+    lambda words: [*words[:1], "a", *words[1:]],
+    lambda words: words[1:],
+    lambda words: [*words[1:], *words[:1]],
+    lambda words: words[::-1],
+    lambda words: ["".join(words[:2]), *words[2:]],
+    lambda words: [letter for word in words for letter in word],
+]
 
 
 def loud(text: str) -> str:
@@ -105,6 +152,83 @@ class ChunkerHistory(ViewHistory):
                 assert self.found() == Counter(ordered[:limit])
         succeeded(self.engine.refresh(self.view))
         self._settle()
+
+
+class PositionedChunkerHistory(ChunkerHistory):
+    """Chunks carry where they are, so an edit changes all that follow; a column is computed from texts."""
+
+    def create_view(self) -> TableIdent:
+        output = pa.schema(
+            [
+                pa.field("word", pa.string()),
+                pa.field("start", pa.int64()),
+                pa.field("place", pa.struct([pa.field("line", pa.int64()), pa.field("share", pa.float64())])),
+            ]
+        )
+        function = chunker_function(placed_words, output, "text")
+        view = self.engine.create_view("view", self.table, function, columns={"id": "id"})
+        embedding = column_function(embedded, pa.string(), "word", kind=FunctionKind.SCALAR)
+        self.engine.declare(view, "embedding", embedding, "word")
+        return view
+
+    def expected(self, rows: Rows) -> Shown:
+        return Counter(
+            (row_id, index, word, start, place["line"], place["share"])
+            for row_id, row in rows.items()
+            for index, (word, start, place) in enumerate(places(row.text))
+        )
+
+    def found(self) -> Shown:
+        rows = self.engine.rows(self.view).to_pylist()
+        return Counter(
+            (row["id"], row["__child_index"], row["word"], row["start"], *row["place"].values())
+            for row in rows
+        )
+
+    def label_key(self, row: dict[str, Any]) -> Any:
+        return row["id"], row["word"], row["label"]
+
+    def check_labels(self, before: dict[Any, str], kept: Rows) -> None:
+        """A chunk that is still there keeps what was written beside it, wherever it is by now."""
+        if self._labels is None:
+            return
+        now = self.found_labels()
+        texts = Counter((row["id"], row["word"]) for row in self.engine.rows(self.view).to_pylist())
+        had = Counter(key[:2] for key, label in before.items() if label is not None)
+        still = Counter(key[:2] for key in before.keys() & now.keys() if key[2] is not None)
+        assert still == had & texts
+        self._labels = now
+
+    @rule(pick=PICK, edit=st.sampled_from(WORD_EDITS), then=THEN)
+    def edit_words(self, pick: int, edit: WordEdit, then: bool) -> None:
+        for row_id in sorted(self.picked(pick)):
+            text = " ".join(edit(self.rows[row_id].text.split()))
+            self.engine.open(self.table).update({"text": f"'{text}'"}, where=among({row_id}))
+            self.rows[row_id] = replace(self.rows[row_id], text=text)
+        self._follow_up(then)
+
+    @rule()
+    def fill_the_computed_column(self) -> None:
+        """It is called for the chunks that do not have the right value yet."""
+        self.refresh()
+        before = self.engine.rows(self.view).to_pylist()
+        EMBEDDED.clear()
+        succeeded(self.engine.backfill(self.view, "embedding"))
+        wrong = [row["word"] for row in before if row["embedding"] != embedding_of(row["word"])]
+        assert Counter(EMBEDDED) == Counter(wrong)
+        assert all(
+            row["embedding"] == embedding_of(row["word"]) for row in self.engine.rows(self.view).to_pylist()
+        )
+
+    @rule(pick=PICK, edit=st.sampled_from(WORD_EDITS))
+    def edit_words_of_a_filled_view(self, pick: int, edit: WordEdit) -> None:
+        """A moved chunk is no new one: the column is computed for as many as there are more of a text."""
+        self.fill_the_computed_column()
+        before = Counter((row["id"], row["word"]) for row in self.engine.rows(self.view).to_pylist())
+        self.edit_words(pick=pick, edit=edit, then=False)
+        self.fill_the_computed_column()
+        now = Counter((row["id"], row["word"]) for row in self.engine.rows(self.view).to_pylist())
+        assert Counter(EMBEDDED) == Counter(word for _, word in (now - before).elements())
 
 
 class QueryHistory(ViewHistory):
