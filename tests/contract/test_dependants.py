@@ -99,6 +99,9 @@ class MayNotRead:
         if (permission, str(resource)) == self._denied:
             raise PermissionDenied(caller.principal, permission.value, str(resource))
 
+    def sees(self, caller: Caller, resource: object) -> bool:
+        return str(resource) != self._denied[1]
+
 
 @pytest.mark.parametrize("policy", [DependantPolicy.RESTRICT, DependantPolicy.CASCADE])
 def test_views_that_the_caller_may_not_read_are_only_counted(

@@ -262,6 +262,9 @@ class Authorizer(Protocol):
     def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
         """Raises PermissionDenied."""
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        """Whether listings show it: the caller may read it, or has a grant on something below it."""
+
 
 class TableFiles(Protocol):
     """Files of tables. Keys are object-store keys: no scheme, no bucket, no leading slash."""

@@ -12,6 +12,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.sql import quoted_name, with_names_replaced
 from tidemill.catalog.model.tables import Page, StoredQuery, Table, TableKind
+from tidemill.catalog.operations.visibility import require_visible
 from tidemill.catalog.ports import Authorizer, CatalogStore, TableFiles
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.ports import JobStore
@@ -60,11 +61,12 @@ class StoredQueryOperations:
             return tx.stored_queries.get(table)
 
     def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[str]:
-        """The names directly in the namespace, sorted."""
-        self._authorizer.require(caller, Permission.READ, namespace)
+        """The names directly in the namespace that the caller sees, sorted."""
+        require_visible(self._authorizer, caller, namespace)
         with self._store.transaction() as tx:
             tables = tx.tables.list_in(namespace, Page())
-        return [table.ident.name for table in tables if table.kind is TableKind.QUERY]
+        queries = [table.ident for table in tables if table.kind is TableKind.QUERY]
+        return [ident.name for ident in queries if self._authorizer.sees(caller, ident)]
 
     def drop(self, caller: Caller, ident: TableIdent) -> None:
         self._authorizer.require(caller, Permission.MANAGE, ident)

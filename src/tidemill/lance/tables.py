@@ -31,6 +31,7 @@ from tidemill.catalog.model.identifiers import (
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, Table, TableKind, TableVersion
 from tidemill.catalog.nonblocking import may_block
 from tidemill.catalog.operations.dependants import lock_for_removal
+from tidemill.catalog.operations.visibility import require_visible, visible_names
 from tidemill.catalog.ports import (
     Authorizer,
     CatalogTransaction,
@@ -150,16 +151,19 @@ class TableOperations:
         return self._files.vend(table.location, storage_access_of(self._authorizer, caller, table.ident))
 
     def list_in(self, caller: Caller, path: NamespacePath, page: Page, declared: Declared) -> Sequence[str]:
-        self._authorizer.require(caller, Permission.READ, path)
+        """Those that the caller sees."""
         with self._store.reading() as tx:
-            return tx.tables.list_names(path, page, declared)
+            return visible_names(
+                self._authorizer, caller, path, page, lambda part: tx.tables.list_names(path, part, declared)
+            )
 
     def list_all(self, caller: Caller, declared: Declared) -> Sequence[TableIdent]:
-        """Tables in all namespaces."""
+        """Tables in all namespaces, as far as the caller sees them."""
         root = NamespacePath()
-        self._authorizer.require(caller, Permission.READ, root)
+        require_visible(self._authorizer, caller, root)
         with self._store.reading() as tx:
-            return [table.ident for table in tx.tables.list_under(root, declared)]
+            idents = [table.ident for table in tx.tables.list_under(root, declared)]
+        return [ident for ident in idents if self._authorizer.sees(caller, ident)]
 
     def drop(
         self, caller: Caller, ident: TableIdent, policy: DependantPolicy = DependantPolicy.RESTRICT

@@ -241,6 +241,9 @@ class AllowEverything:
     def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
         return None
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        return True
+
 
 class GrantAuthorizer:
     """A grant applies to its namespace and everything below it. A grant on the root applies everywhere."""
@@ -256,6 +259,14 @@ class GrantAuthorizer:
         levels = _namespace_of(resource).levels
         if not any(permission in allowed.get(levels[:depth], ()) for depth in range(len(levels) + 1)):
             raise PermissionDenied(caller.principal, permission.value, str(resource))
+
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        allowed = self._allowed.get(caller.principal, {})
+        levels = _namespace_of(resource).levels
+        if any(Permission.READ in allowed.get(levels[:depth], ()) for depth in range(len(levels) + 1)):
+            return True
+        is_namespace = isinstance(resource, NamespacePath)
+        return is_namespace and any(below[: len(levels)] == levels for below in allowed)
 
 
 def _namespace_of(resource: NamespacePath | TableIdent) -> NamespacePath:

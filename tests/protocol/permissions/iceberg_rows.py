@@ -17,6 +17,7 @@ from tests.protocol.permissions.matrix import (
     Preparation,
     Request,
     Row,
+    browse,
     manage,
     read,
     request,
@@ -159,7 +160,7 @@ KEYED_ROWS: Final = (
 )
 
 OTHER_ROWS: Final = (
-    Row(f"GET {NAMESPACES}", (read(ROOT),), lambda objects: request()),
+    Row(f"GET {NAMESPACES}", (browse(ROOT),), lambda objects: request()),
     Row(
         f"GET {NAMESPACES}",
         (read(HOME),),

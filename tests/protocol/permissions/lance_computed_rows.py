@@ -15,6 +15,7 @@ from tests.protocol.permissions.matrix import (
     Preparation,
     Request,
     Row,
+    browse,
     compute,
     function,
     manage,
@@ -270,7 +271,7 @@ def paused_job(objects: Objects) -> Request:
 
 
 JOB_ROWS: Final = (
-    Row("POST /v1/jobs/list", (read(ROOT),), nothing({})),
+    Row("POST /v1/jobs/list", (browse(ROOT),), nothing({})),
     Row("POST /v1/jobs/describe", (read(HOME),), about_job()),
     Row("POST /v1/jobs/describe", (read(ROOT),), about_registration, "of a registration"),
     Row("POST /v1/jobs/cancel", (compute(HOME),), about_job(is_fresh=True)),

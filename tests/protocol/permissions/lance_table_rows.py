@@ -14,6 +14,7 @@ from tests.protocol.permissions.matrix import (
     Preparation,
     Request,
     Row,
+    browse,
     manage,
     on,
     read,
@@ -40,10 +41,10 @@ NAMESPACE_ROWS: Final = (
     Row("POST /v1/namespace/{id}/exists", (read(HOME),), home({})),
     # Without an id these are about the root, which is neither made nor dropped by anybody.
     Row("POST /v1/namespace/create", (manage(ROOT),), nothing({}), status=400),
-    Row("GET /v1/namespace/list", (read(ROOT),), nothing()),
-    Row("POST /v1/namespace/describe", (read(ROOT),), nothing({})),
+    Row("GET /v1/namespace/list", (browse(ROOT),), nothing()),
+    Row("POST /v1/namespace/describe", (browse(ROOT),), nothing({})),
     Row("POST /v1/namespace/drop", (manage(ROOT),), nothing({}), status=400),
-    Row("POST /v1/namespace/exists", (read(ROOT),), nothing({})),
+    Row("POST /v1/namespace/exists", (browse(ROOT),), nothing({})),
 )
 
 
@@ -56,13 +57,13 @@ TABLE_ROWS: Final = (
     Row("GET /v1/namespace/{id}/table/list", (read(HOME),), home()),
     Row(
         "GET /v1/namespace/table/list",
-        (read(ROOT),),
+        (browse(ROOT),),
         nothing(params={"delimiter": "."}),
         "with a dot as delimiter",
     ),
     Row("GET /v1/namespace/table/list", (read(TABLE),), nothing(), "of the namespace with that name"),
-    Row("GET /v1/table", (read(ROOT),), nothing()),
-    Row("GET /v1/table", (read(ROOT),), nothing(headers={"x-lancedb-database": "lake"}), "of lancedb"),
+    Row("GET /v1/table", (browse(ROOT),), nothing()),
+    Row("GET /v1/table", (browse(ROOT),), nothing(headers={"x-lancedb-database": "lake"}), "of lancedb"),
     Row("POST /v1/table/{id}/declare", (write(HOME),), new({})),
     Row("POST /v1/table/{id}/describe", (read(HOME),), still({})),
     Row("POST /v1/table/{id}/describe", (read(HOME),), still({"tag": "first"}), "at a tag"),
@@ -123,7 +124,7 @@ DATA_ROWS: Final = (
     ),
     Row(
         "POST /v1/table/{id}/query",
-        (read(ROOT),),
+        (browse(ROOT),),
         lambda objects: on(f"{SYSTEM}$geneva_jobs", QUERY),
         "of all jobs of Geneva's client",
     ),

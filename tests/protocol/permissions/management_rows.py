@@ -10,6 +10,7 @@ from tests.protocol.permissions.matrix import (
     Preparation,
     Request,
     Row,
+    browse,
     compute,
     function,
     on,
@@ -94,7 +95,7 @@ MANAGEMENT_ROWS: Final = (
     Row("GET /api/v1/tables/{id}/lineage", (read(HOME),), computed()),
     Row("POST /api/v1/tables/{id}/explain", (read(HOME),), computed(COLUMN)),
     Row("POST /api/v1/views/{id}/explain", (read(HOME),), view({})),
-    Row("GET /api/v1/jobs", (read(ROOT),), server()),
+    Row("GET /api/v1/jobs", (browse(ROOT),), server()),
     Row(
         "GET /api/v1/jobs",
         (read(HOME),),

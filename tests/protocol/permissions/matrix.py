@@ -33,8 +33,12 @@ class Need:
 
     permission: Permission
     namespace: str
+    # Whether a grant on anything below is enough, as for listings, which show what the caller sees.
+    is_browsing: bool = False
 
     def __str__(self) -> str:
+        if self.is_browsing:
+            return f"something-below-{self.namespace or 'root'}"
         return f"{self.permission.value}-on-{self.namespace or 'root'}"
 
 
@@ -89,6 +93,10 @@ def read(namespace: str) -> Need:
     return Need(Permission.READ, namespace)
 
 
+def browse(namespace: str) -> Need:
+    return Need(Permission.READ, namespace, is_browsing=True)
+
+
 def write(namespace: str) -> Need:
     return Need(Permission.WRITE, namespace)
 
@@ -139,6 +147,8 @@ def _exactly(needs: tuple[Need, ...]) -> Grants:
 
 
 def _everything_but(need: Need) -> Grants:
+    if need.is_browsing:
+        return {}
     others = [permission.value for permission in Permission if need.permission not in IMPLIED[permission]]
     held = {name: ["admin"] for name in NAMESPACES} if need.namespace == ROOT else _elsewhere(need, others)
     return held | {need.namespace: others} if others else _without(held, need.namespace)

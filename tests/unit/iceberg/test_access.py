@@ -24,6 +24,9 @@ class Readers:
         if permission is not Permission.READ:
             raise PermissionDenied(caller.principal, permission.value, str(resource))
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        return True
+
 
 class OneTable(IcebergTableOperations):
     def __init__(self) -> None:

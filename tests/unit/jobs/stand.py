@@ -100,6 +100,9 @@ class Catalog:
         if str(resource) in self.hidden:
             raise PermissionDenied(caller.principal, permission, str(resource))
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        return str(resource) not in self.hidden
+
     def snapshot(self, table: Table, version: int | None) -> TableSnapshot:
         schema = pa.schema([pa.field(name, pa.int64()) for name in self.columns[table.table_id]])
         return TableSnapshot(1, schema, (), has_stable_row_ids=True)

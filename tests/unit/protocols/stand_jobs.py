@@ -278,6 +278,9 @@ class Environments(EnvironmentOperations):
     def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
         self.asked.append(permission)
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        return True
+
 
 @dataclass
 class Health:

@@ -13,10 +13,10 @@ from typing import Final
 
 from tidemill.catalog.errors import HasDependants
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import DependantPolicy, TableIdent
+from tidemill.catalog.model.identifiers import DependantPolicy
 from tidemill.catalog.model.tables import Table
+from tidemill.catalog.operations.visibility import can
 from tidemill.catalog.ports import Authorizer, CatalogTransaction
-from tidemill.errors import PermissionDenied
 
 MAX_NAMES: Final = 5
 
@@ -61,11 +61,3 @@ def refusal(what: str, visible: Sequence[str], hidden: int, *, is_plural: bool =
     names = sorted(visible)
     shown = names[:MAX_NAMES]
     return HasDependants(what, shown, len(names) - len(shown), hidden, is_plural=is_plural)
-
-
-def can(authorizer: Authorizer, caller: Caller, permission: Permission, ident: TableIdent) -> bool:
-    try:
-        authorizer.require(caller, permission, ident)
-    except PermissionDenied:
-        return False
-    return True

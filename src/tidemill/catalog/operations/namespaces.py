@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
@@ -21,6 +22,7 @@ from tidemill.catalog.model.identifiers import (
 from tidemill.catalog.model.tables import Page, Table
 from tidemill.catalog.operations.dependants import lock_for_removal
 from tidemill.catalog.operations.receipts import Mutation, Need, Needs, authorize
+from tidemill.catalog.operations.visibility import can, list_visible, require_visible
 from tidemill.catalog.ports import Authorizer, CatalogStore, CatalogTransaction, TableFiles
 from tidemill.catalog.retries import retry_deadlocks
 from tidemill.errors import InvalidInput, Unprocessable
@@ -54,17 +56,28 @@ class NamespaceOperations:
         return namespace
 
     def list_children(self, caller: Caller, path: NamespacePath, page: Page) -> Sequence[str]:
-        self._authorizer.require(caller, Permission.READ, path)
+        """Those that the caller sees."""
+        require_visible(self._authorizer, caller, path)
         with self._store.transaction() as tx:
             _check_exists(tx, path)
-            return [child.path.name for child in tx.namespaces.list_children(path, page)]
+            children = list_visible(
+                page,
+                fetch=partial(tx.namespaces.list_children, path),
+                name_of=lambda child: child.path.name,
+                is_visible=lambda child: self._authorizer.sees(caller, child.path),
+            )
+        return [child.path.name for child in children]
 
     def describe(self, caller: Caller, path: NamespacePath) -> Namespace:
-        self._authorizer.require(caller, Permission.READ, path)
+        """Without properties for those who only pass through it to what they may read."""
+        require_visible(self._authorizer, caller, path)
         if path.is_root:
             return Namespace(uuid4(), path)
         with self._store.transaction() as tx:
-            return self._located(tx.namespaces.get(path))
+            namespace = tx.namespaces.get(path)
+        if not can(self._authorizer, caller, Permission.READ, path):
+            return replace(namespace, properties={})
+        return self._located(namespace)
 
     def update_properties(
         self,

@@ -17,6 +17,7 @@ from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.operations.receipts import Mutation, authorize
+from tidemill.catalog.operations.visibility import visible_names
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.iceberg.errors import CommitConflict, NameTaken
@@ -66,9 +67,15 @@ class EntryNames:
         return self._not_found(ident, tx.iceberg.find_holder(ident))
 
     def list_in(self, caller: Caller, namespace: NamespacePath, page: Page) -> Sequence[str]:
-        self._authorizer.require(caller, Permission.READ, namespace)
+        """Those that the caller sees."""
         with self._store.reading() as tx:
-            return tx.iceberg.list_names(namespace, self._kind, page)
+            return visible_names(
+                self._authorizer,
+                caller,
+                namespace,
+                page,
+                lambda part: tx.iceberg.list_names(namespace, self._kind, part),
+            )
 
     def put(
         self,

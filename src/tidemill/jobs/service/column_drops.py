@@ -24,7 +24,8 @@ from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.identifiers import DependantPolicy, TableIdent
 from tidemill.catalog.model.sql import paths_in
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
-from tidemill.catalog.operations.dependants import can, refusal
+from tidemill.catalog.operations.dependants import refusal
+from tidemill.catalog.operations.visibility import can
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.views import MaterializedView

@@ -7,7 +7,8 @@ from uuid import UUID, uuid4, uuid5
 
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
-from tidemill.catalog.model.tables import MAIN_BRANCH, Table
+from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table
+from tidemill.catalog.operations.visibility import list_visible, require_visible
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.jobs import (
@@ -124,10 +125,20 @@ class JobOperations:
         kind: JobKind | None = None,
         state: JobState | None = None,
     ) -> Sequence[Job]:
-        self._authorizer.require(caller, Permission.READ, table or NamespacePath())
+        """Those of tables that the caller sees, the latest first."""
+        if table is None:
+            require_visible(self._authorizer, caller, NamespacePath())
+        else:
+            self._authorizer.require(caller, Permission.READ, table)
         with self._store.reading() as tx:
             table_id = None if table is None else tx.tables.get(table).table_id
-            return tx.jobs.list_recent(before, limit, JobFilter(table_id, kind=kind, state=state))
+            wanted = JobFilter(table_id, kind=kind, state=state)
+            return list_visible(
+                Page(before, limit),
+                fetch=lambda part: tx.jobs.list_recent(part.after, limit, wanted),
+                name_of=lambda job: job.job_id,
+                is_visible=lambda job: self._authorizer.sees(caller, job.table),
+            )
 
     def cancel(self, caller: Caller, job_id: str) -> Job:
         job = self.get(caller, job_id)

@@ -12,6 +12,7 @@ from tidemill.catalog.errors import TableAlreadyExists, TableNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
 from tidemill.catalog.model.tables import Page, Table, TableKind
+from tidemill.catalog.operations.visibility import require_visible
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.errors import InvalidInput
 from tidemill.jobs.errors import ViewNotFound
@@ -117,12 +118,13 @@ class ViewOperations:
             return _described(tx, table, view)
 
     def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[DescribedView]:
-        """Those directly in the namespace, sorted by name."""
-        self._authorizer.require(caller, Permission.READ, namespace)
+        """Those directly in the namespace that the caller sees, sorted by name."""
+        require_visible(self._authorizer, caller, namespace)
         with self._store.transaction() as tx:
             views = {view.view_id: view for view in tx.derived.list_views()}
             tables = [table for table in tx.tables.list_in(namespace, Page()) if table.table_id in views]
-            return [_described(tx, table, views[table.table_id]) for table in tables]
+            seen = [table for table in tables if self._authorizer.sees(caller, table.ident)]
+            return [_described(tx, table, views[table.table_id]) for table in seen]
 
     def project(self, caller: Caller, query: SourceQuery, field: str) -> tuple[pa.Schema, int]:
         """The columns that a query yields, and the version of the source that it was checked against.

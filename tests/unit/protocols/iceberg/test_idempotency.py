@@ -122,6 +122,9 @@ class Judge:
         if self.is_strict:
             raise PermissionDenied(caller.principal, permission, str(resource))
 
+    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+        return not self.is_strict
+
 
 def target_of(call: Call) -> NamespacePath:
     return NamespacePath(("a",))
