@@ -30,7 +30,7 @@ from tidemill.jobs.model.views import WrittenRows
 from tidemill.jobs.planning import refresh as planner
 from tidemill.jobs.views import progress as view_progress
 from tidemill.jobs.worker import refresh
-from tidemill.lance import checkpoints, freshness, publisher, row_matching, view_writer
+from tidemill.lance import checkpoint_files, freshness, publisher, row_matching, view_writer
 from tidemill.lance.fragments import with_row_ids
 from tidemill.lance.sources import LanceSourceTables
 from tidemill.lance.view_writer import ViewWriter
@@ -259,7 +259,7 @@ def checkpoints_wait_for_the_last_partition(patch: pytest.MonkeyPatch) -> None:
 
 def checkpoints_are_used_whatever_they_were_computed_from(patch: pytest.MonkeyPatch) -> None:
     """Those of a refresh with a limit outlive it."""
-    patch.setattr(checkpoints, "_of_inputs", lambda table, *_: table)
+    patch.setattr(checkpoint_files, "_of_inputs", lambda table, *_: table)
 
 
 # Found at once, so that every run of the tests shows that the histories still find something.
