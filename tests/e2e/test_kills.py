@@ -18,7 +18,7 @@ import pytest
 from pyroaring import BitMap64
 
 import tidemill
-from tests.conftest import LEASE, RunningServer, start_server
+from tests.conftest import LEASE, TRUSTED, RunningServer, start_server
 from tests.e2e.calls import Brake, CallLog
 from tests.e2e.processes import Process, descendants, find_process
 from tests.e2e.tables import Maker
@@ -118,7 +118,7 @@ def second_worker(root: Path) -> Iterator[Process]:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidemill", "work", "--root", str(root)],
             stderr=output,
-            env={**os.environ, **LEASE, **SMALL_SPARK},
+            env={**os.environ, **LEASE, **TRUSTED, **SMALL_SPARK},
         )
     found = find_process(process.pid)
     assert found is not None

@@ -20,6 +20,7 @@ from rich.markup import escape
 from tidemill.cli.options import ROOT, JsonOption, RootOption
 from tidemill.cli.output import console, print_json
 from tidemill.errors import TidemillError
+from tidemill.functions.isolation.confinement import find_problem
 from tidemill.sdk.connection import find_server
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -28,6 +29,11 @@ OLDEST_JAVA, NEWEST_JAVA = 17, 21
 SPARK_LINE: Final = "4.1."
 SPARK_ADVICE: Final = "run: pip install 'pyspark>=4.1,<4.2'"
 LEAST_FREE_BYTES: Final = 1 << 30
+ISOLATION_ADVICE: Final = (
+    "use Linux 5.14 or newer and allow user namespaces (sysctl user.max_user_namespaces, and on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set "
+    "TIDEMILL_FUNCTION_ISOLATION=trusted"
+)
 JAVA_ADVICE: Final = (
     "install Java 17 to 21 (for instance 'apt install openjdk-17-jre-headless' or 'brew install openjdk@21') "
     "and set JAVA_HOME to it"
@@ -118,6 +124,15 @@ def check_database(root: Path) -> Check:
     return healthy("Database", "opens and responds")
 
 
+def check_isolation() -> Check:
+    """Not a fault as such: one user alone does not need a sandbox, and a server with clients refuses."""
+    problem = find_problem()
+    if problem is None:
+        return healthy("Functions", "sandbox: namespaces, another user, limits, no files, no network")
+    detail = f"no sandbox, a server with clients refuses functions: {problem}"
+    return Check("Functions", is_ok=True, detail=detail, advice=ISOLATION_ADVICE)
+
+
 def check_server(root: Path) -> Check:
     url = find_server(root)
     start = f"tidemill serve --root {root}"
@@ -183,7 +198,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Also start a small Spark session.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check Python, Java, Spark, storage, database and server."""
+    """Check Python, Java, Spark, isolation of functions, storage, database and server."""
     checks = run_checks(root.absolute(), is_deep=deep)
     if as_json:
         print_json(
@@ -198,7 +213,7 @@ def doctor(
 
 def run_checks(root: Path, *, is_deep: bool) -> list[Check]:
     storage = check_storage(root)
-    checks = [check_python(), check_java(), check_spark(is_deep=is_deep), storage]
+    checks = [check_python(), check_java(), check_spark(is_deep=is_deep), check_isolation(), storage]
     # Without a folder to be in, the database would only repeat the same fault.
     return [*checks, *([check_database(root)] if storage.is_ok else []), check_server(root)]
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,6 @@ from tidemill.functions.calling.in_process import InProcessExecutor
 from tidemill.functions.calling.retries import Attempt, AttemptResult, Executor, RetryLoop, RunResult
 from tidemill.functions.environments import missing_packages, site_packages
 from tidemill.functions.failures import FunctionRaised
-from tidemill.functions.isolation.clients import ZygoteSpec
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.functions.isolation.supervision import ChildExecutor
 from tidemill.jobs.model.columns import FunctionCall
@@ -51,6 +50,9 @@ __all__ = [
     "FunctionRaised",
     "RowIds",
 ]
+
+# What a function declares if it needs a network.
+NETWORK: Final = "network"
 
 
 @dataclass(frozen=True)
@@ -210,8 +212,9 @@ class _FunctionRunner:
         if is_expression or (host.isolation is Isolation.TASK and environment.is_empty):
             return InProcessExecutor(self._bound)
         packages = site_packages(environment, host.environments_root)
-        spec = ZygoteSpec(host.command_prefix, packages, tuple(sorted(environment.variables.items())))
-        return ChildExecutor(self._bound, spec, host.memory_bytes, self._no_values)
+        network = self._bound.function.declared.get(NETWORK) is True
+        spec = host.zygote_spec(packages, environment.variables, network=network)
+        return ChildExecutor(self._bound, spec, host.memory_bytes, self._no_values, host.call_seconds)
 
     def _environment(self) -> Environment:
         """Packages of the job replace those that the function requires."""

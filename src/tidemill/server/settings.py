@@ -17,6 +17,7 @@ from tidemill.catalog.model.callers import OWN_PRINCIPALS, Permission
 from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
+from tidemill.functions.isolation.sandbox import Limits
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
 from tidemill.jobs.worker.leases import LeasePolicy
@@ -30,7 +31,7 @@ DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 # Without those that mean something else in a path or query: + is a space, a comma is between names.
 SEPARATORS: Final = "!#$&'()*-./:;<=>?@[]^_`{|}~"
 CredentialSource = Literal["none", "static", "sts"]
-FunctionIsolation = Literal["process", "none"]
+FunctionIsolation = Literal["sandbox", "trusted", "none"]
 
 
 def _digest(raw: str) -> str:
@@ -143,8 +144,14 @@ class ServerSettings(BaseSettings):
     spark_slots: int | None = Field(default=None, ge=1)
     spark_clusters: dict[str, ClusterSettings] = Field(default_factory=dict)
     cluster: str = Field(default=DEFAULT_CLUSTER, description="Cluster whose jobs the worker runs.")
-    function_isolation: FunctionIsolation = "process"
+    function_isolation: FunctionIsolation = "sandbox"
     function_memory_bytes: int | None = Field(default=None, gt=0)
+    function_processes: int = Field(default=256, ge=4)
+    function_open_files: int = Field(default=1024, ge=64)
+    function_cpu_seconds: int = Field(default=86_400, ge=1)
+    function_call_seconds: float = Field(default=3600, gt=0)
+    function_network: bool = False
+    function_paths: tuple[Path, ...] = ()
     function_command_prefix: tuple[str, ...] = ()
     auto_backfill_rows: int = Field(default=1, ge=1)
     auto_backfill_cooldown_seconds: float = Field(default=60, ge=0)
@@ -208,7 +215,23 @@ class ServerSettings(BaseSettings):
             str(self.root.resolve() / "environments"),
             self.function_memory_bytes,
             self.function_command_prefix,
+            hidden=self._private_paths(),
+            readable=tuple(str(path.resolve()) for path in self.function_paths),
+            allows_network=self.function_network,
+            limits=Limits(
+                processes=self.function_processes,
+                open_files=self.function_open_files,
+                cpu_seconds=self.function_cpu_seconds,
+            ),
+            call_seconds=None if self.function_isolation == "none" else self.function_call_seconds,
+            # A worker that no server has started cannot know whether there are clients.
+            is_strict=bool(self.clients) or not self.exit_with_stdin,
         )
+
+    def _private_paths(self) -> tuple[str, ...]:
+        """Folders that functions never see, even if Python's path leads there."""
+        warehouse = () if self.has_object_store else (self.warehouse_uri,)
+        return (str(self.root.resolve()), *warehouse, *(str(path) for path in self.allowed_locations))
 
     def auto_backfill_policy(self) -> AutoBackfillPolicy:
         return AutoBackfillPolicy(
@@ -242,6 +265,12 @@ def load_settings(**overrides: Any) -> ServerSettings:
     _check_separator(settings.namespace_separator)
     _check_clusters(settings)
     check_clients(settings.clients)
+    if settings.clients and settings.function_isolation == "none":
+        raise InvalidInput(
+            "function_isolation",
+            "cannot be 'none' on a server with clients; 'trusted' gives whoever has the permission "
+            "`function` the rights of an admin, 'sandbox' does not",
+        )
     return settings
 
 

@@ -18,7 +18,6 @@ import gc
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
@@ -111,7 +110,7 @@ class SparkStageExecutor:
     ) -> list[Outcome]:
         """A function suspected of having killed a task runs in its own process, to find the row at fault."""
         shares = split_into_shares(stage.tasks, stage.parallelism or len(stage.tasks))
-        host = replace(self._host, isolation=Isolation.PROCESS) if stage.is_suspect else self._host
+        host = self._host.with_processes() if stage.is_suspect else self._host
         return self._run(stage, kernel, shares, watch, host)
 
     def _run(
@@ -154,7 +153,7 @@ def prepare_functions(cluster: SparkCluster, host: FunctionHost) -> None:
         warm_up(host)
         return b""
 
-    if host.isolation is Isolation.PROCESS:
+    if host.isolation is not Isolation.TASK:
         cluster.run("warm-up", prepare, cluster.slots)
 
 

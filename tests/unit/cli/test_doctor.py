@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tidemill.cli import doctor
-from tidemill.cli.doctor import check_java, check_python, check_server, check_storage, read_java_version
+from tidemill.cli.doctor import (
+    check_isolation,
+    check_java,
+    check_python,
+    check_server,
+    check_storage,
+    read_java_version,
+)
 
 OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"
 
@@ -67,3 +74,12 @@ def test_no_server_is_no_fault_but_a_dead_one_is(tmp_path: Path) -> None:
     assert check_server(tmp_path).is_ok
     (tmp_path / "server.json").write_text('{"url": "http://127.0.0.1:9", "pid": 1}')
     assert not check_server(tmp_path).is_ok
+
+
+def test_it_says_whether_functions_can_be_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.cli.doctor.find_problem", lambda: None)
+    assert "sandbox: namespaces" in check_isolation().detail
+    monkeypatch.setattr("tidemill.cli.doctor.find_problem", lambda: "unshare: Operation not permitted")
+    without = check_isolation()
+    assert "refuses functions: unshare" in without.detail
+    assert "TIDEMILL_FUNCTION_ISOLATION=trusted" in without.advice

@@ -53,7 +53,7 @@ def settings(
     memory_bytes: int | None = None,
     environment: Environment | None = None,
 ) -> CallSettings:
-    host = FunctionHost(isolation, root, memory_bytes)
+    host = FunctionHost(isolation, root, memory_bytes, is_strict=True)
     return CallSettings(host, on_error or ErrorPolicy(), threads, environment or Environment())
 
 

@@ -109,3 +109,21 @@ def test_a_separator_that_could_not_be_told_from_names_is_refused(separator: str
 def test_the_separator_of_namespaces_may_be_chosen() -> None:
     assert load_settings().namespace_separator == "\x1f"
     assert load_settings(namespace_separator=".").namespace_separator == "."
+
+
+def test_a_server_with_clients_does_not_run_functions_in_its_tasks() -> None:
+    clients = {"etl": {"secret": "s3cret"}}
+    with pytest.raises(InvalidInput, match="trusted"):
+        load_settings(clients=clients, function_isolation="none")
+    assert load_settings(clients=clients, function_isolation="trusted").function_isolation == "trusted"
+
+
+def test_functions_are_refused_without_a_sandbox_where_clients_may_be() -> None:
+    clients = {"etl": {"secret": "s3cret"}}
+    assert load_settings(clients=clients, exit_with_stdin=True).function_host().is_strict
+    assert load_settings().function_host().is_strict
+    assert not load_settings(exit_with_stdin=True).function_host().is_strict
+
+
+def test_functions_never_see_the_root(tmp_path: Path) -> None:
+    assert str(tmp_path.resolve()) in load_settings(root=tmp_path).function_host().hidden

@@ -22,7 +22,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from threading import RLock
 from typing import Any, Final
 
@@ -45,19 +45,29 @@ from tidemill.functions.isolation.protocol import (
     part_metadata,
     read_attempt,
 )
+from tidemill.functions.isolation.sandbox import Limits, enter_child
 
 PR_SET_PDEATHSIG: Final = 1
 IS_LINUX: Final = sys.platform == "linux"
 LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
 
 
-def run_child(zygote_pid: int, memory_bytes: int, channel_fd: int, progress_fd: int) -> None:
-    """Runs in the new process and never returns: nothing of the zygote's stack may run in a child."""
+def run_child(
+    zygote_pid: int, memory_bytes: int, channel_fd: int, progress_fd: int, limits: Limits | None
+) -> None:
+    """Runs in the new process and never returns: nothing of the zygote's stack may run in a child.
+
+    In a sandbox there are `limits`.
+    """
     try:
+        if limits is None:
+            _end_with_parent(zygote_pid)
+            if memory_bytes:
+                resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        else:
+            own = replace(limits, memory_bytes=memory_bytes or None)
+            enter_child(own, (channel_fd, progress_fd))
         os.setsid()
-        _end_with_parent(zygote_pid)
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         if "numpy.random" in sys.modules:
             # Otherwise all children would draw the same numbers.
             np.random.seed()
@@ -162,8 +172,9 @@ POLL_SECONDS: Final = 0.005
 class Zygote:
     """Forks children and reaps them; exits when the task closes the control socket."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, limits: Limits | None) -> None:
         self._control = control
+        self._limits = limits
         self._children: set[int] = set()
 
     def run(self) -> None:
@@ -182,7 +193,8 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             self._control.close()
-            run_child(zygote_pid, memory_bytes, *fds)
+            channel_fd, progress_fd = fds
+            run_child(zygote_pid, memory_bytes, channel_fd, progress_fd, self._limits)
         for fd in fds:
             os.close(fd)
         self._children.add(pid)
@@ -203,8 +215,8 @@ class Zygote:
         return os.waitstatus_to_exitcode(status if found else os.waitpid(pid, 0)[1])
 
 
-def main() -> None:
-    """Standard input is the control socket."""
+def main(limits: Limits | None = None) -> None:
+    """Standard input is the control socket. In a sandbox there are limits for its children."""
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -217,4 +229,4 @@ def main() -> None:
     # The first conversion makes Arrow look for optional libraries: once here, instead of in every child.
     pa.array([0], pa.int64())
     gc.freeze()
-    Zygote(control).run()
+    Zygote(control, limits).run()

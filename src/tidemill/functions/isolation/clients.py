@@ -6,6 +6,7 @@ serves its reads of blobs, and finds out how it ended.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import pyarrow as pa
 
@@ -36,6 +38,7 @@ from tidemill.functions.failures import (
     error_without_row,
     synthetic_error,
 )
+from tidemill.functions.isolation.confinement import python_path
 from tidemill.functions.isolation.protocol import (
     END_CHILD,
     FORK,
@@ -47,6 +50,7 @@ from tidemill.functions.isolation.protocol import (
     read_failure,
     read_part,
 )
+from tidemill.functions.isolation.sandbox import Sandbox
 
 # The zygote gets the path of the task, so that functions can import the same modules.
 START_CODE: Final = (
@@ -54,7 +58,17 @@ START_CODE: Final = (
     "import site; [site.addsitedir(path) for path in json.loads(sys.argv[2])]; "
     "from tidemill.functions.isolation.child_main import main; main()"
 )
+# Packages are on the path only inside: they are the user's code as well.
+SANDBOX_START_CODE: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from tidemill.functions.isolation.sandbox import Sandbox, enter; "
+    "sandbox = Sandbox.from_json(json.loads(sys.argv[3])); enter(sandbox); "
+    "first = json.loads(sys.argv[2]); sys.path[:0] = first; "
+    "import site; [site.addsitedir(path) for path in first]; "
+    "from tidemill.functions.isolation.child_main import main; main(sandbox.limits)"
+)
 LOCALE: Final = "C.UTF-8"
+SANDBOX_HOME: Final = "/tmp"  # each child has its own
 SHUTDOWN_SECONDS: Final = 5.0
 # A child interrupts a call that takes too long. If it cannot, it is killed this much later.
 GRACE_SECONDS: Final = 1.0
@@ -63,7 +77,8 @@ WATCH_SECONDS: Final = 0.05
 EXIT_SECONDS: Final = 1.0
 READ_ERRORS: Final = (OSError, ValueError, RuntimeError)
 # The child is gone, or the function has written to its channel.
-LOST_ERRORS: Final = (EOFError, OSError, pa.ArrowException, ValueError, KeyError, TypeError)
+LOST_ERRORS: Final = (EOFError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
+LOG_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,7 @@ class ZygoteSpec:
     command_prefix: tuple[str, ...] = ()
     packages: Path | None = None
     variables: tuple[tuple[str, str], ...] = ()
+    sandbox: Sandbox | None = None
     owner: int = field(default_factory=os.getpid)
 
 
@@ -102,6 +118,7 @@ class ZygoteClient:
                     env=variables(spec),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
+                    stderr=None if spec.sandbox is None else subprocess.PIPE,
                     start_new_session=True,
                 )
         except OSError as error:
@@ -109,6 +126,8 @@ class ZygoteClient:
             raise error_without_row(
                 synthetic_error(HOST_FAILED, f"{spec.command_prefix} cannot be run: {error}")
             ) from error
+        if self._process.stderr is not None:
+            Thread(target=_copy_log, args=(self._process.stderr,), name="log", daemon=True).start()
 
     def fork(self, memory_bytes: int | None) -> ForkedChild:
         memory_fd = _shared_memory()
@@ -151,21 +170,40 @@ class ZygoteClient:
         return int(RESPONSE.unpack(raw)[0])
 
 
+def _copy_log(output: IO[bytes]) -> None:
+    """What functions print, in our standard error; they could read a file that they were given instead."""
+    with output:
+        while text := os.read(output.fileno(), LOG_BYTES):
+            with suppress(OSError):
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text)
+
+
 def command(spec: ZygoteSpec) -> list[str]:
     first = [] if spec.packages is None else [str(spec.packages)]
-    path = [*first, *(os.path.abspath(entry) for entry in sys.path if entry)]
-    python = [sys.executable, "-I", "-c", START_CODE, json.dumps(path), json.dumps(first)]
-    return [*spec.command_prefix, *python]
+    if spec.sandbox is None:
+        path = [*first, *(os.path.abspath(entry) for entry in sys.path if entry)]
+        arguments = [START_CODE, json.dumps(path), json.dumps(first)]
+    else:
+        contents = json.dumps(spec.sandbox.to_json())
+        arguments = [SANDBOX_START_CODE, json.dumps(python_path()), json.dumps(first), contents]
+    return [*spec.command_prefix, sys.executable, "-I", "-c", *arguments]
 
 
 def variables(spec: ZygoteSpec) -> Mapping[str, str]:
     """None of the task's variables, which may hold credentials."""
     bins = [os.defpath] if spec.packages is None else [str(spec.packages / "bin"), os.defpath]
-    default = {"PATH": os.pathsep.join(bins), "HOME": tempfile.gettempdir(), "LANG": LOCALE}
+    home = tempfile.gettempdir() if spec.sandbox is None else SANDBOX_HOME
+    default = {"PATH": os.pathsep.join(bins), "HOME": home, "LANG": LOCALE}
     return {**default, **dict(spec.variables)}
 
 
 def _shared_memory() -> int:
+    """On Linux a child cannot truncate it, which would crash the task."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("progress", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(fd, PROGRESS_BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return fd
     with tempfile.TemporaryFile() as file:
         file.truncate(PROGRESS_BYTES)
         return os.dup(file.fileno())
@@ -187,7 +225,7 @@ class ChildClient:
         self._zygote = zygote
         self._forked = forked
         self._channel = forked.channel
-        self._seconds = bound.function.timeout_seconds
+        self.call_seconds = bound.function.timeout_seconds
         self.is_idle = False
         self._open(bound)
 
@@ -240,8 +278,8 @@ class ChildClient:
                     return
 
     def _next_message(self) -> Message:
-        if self._seconds is not None:
-            self._watch(self._seconds + GRACE_SECONDS)
+        if self.call_seconds is not None:
+            self._watch(self.call_seconds + GRACE_SECONDS)
         return self._channel.receive()
 
     def _watch(self, seconds: float) -> None:
@@ -252,7 +290,7 @@ class ChildClient:
                 seen, since = call, monotonic()
             elif monotonic() - since > seconds:
                 self.end()
-                text = f"the call took longer than {self._seconds:g} s and could not be interrupted"
+                text = f"the call took longer than {self.call_seconds:g} s and could not be interrupted"
                 raise ChildLost(synthetic_error(TIMED_OUT, text), call)
 
     def _serve_read(self, rows: Rows, message: Message) -> None:

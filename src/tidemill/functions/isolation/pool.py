@@ -5,14 +5,16 @@ from __future__ import annotations
 import atexit
 import hashlib
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from tidemill.functions.calling.batches import BoundFunction
-from tidemill.functions.failures import HOST_FAILED, error_without_row, synthetic_error
+from tidemill.functions.failures import HOST_FAILED, FunctionRaised, error_without_row, synthetic_error
 from tidemill.functions.isolation.clients import (
     ChildClient,
     ForkedChild,
@@ -20,16 +22,28 @@ from tidemill.functions.isolation.clients import (
     ZygoteGone,
     ZygoteSpec,
 )
+from tidemill.functions.isolation.confinement import find_problem, hidden_paths, readable_paths
+from tidemill.functions.isolation.sandbox import DEFAULT_LIMITS, Limits, Sandbox
 
 MAX_IDLE_CHILDREN: Final = 8
 MAX_ZYGOTES: Final = 4
+REFUSED: Final = (
+    "functions are refused, as this machine cannot isolate them: {} (see `tidemill doctor`). With "
+    "TIDEMILL_FUNCTION_ISOLATION=trusted they run without isolation, and the permission `function` equals "
+    "`admin`"
+)
 
 
 class Isolation(StrEnum):
-    """TASK trusts the function: it runs in the process of the task and sees its credentials."""
+    """TASK and PROCESS trust the function: it can do whatever the task can.
+
+    TASK runs it in the process of the task, PROCESS in another one, so that a crash does not end the task. A
+    SANDBOX is a process in namespaces of its own, without files, secrets, other processes or network.
+    """
 
     TASK = "none"
-    PROCESS = "process"
+    PROCESS = "trusted"
+    SANDBOX = "sandbox"
 
 
 @dataclass(frozen=True)
@@ -38,12 +52,50 @@ class FunctionHost:
 
     Packages are installed below `environments_root`, one folder per set of packages. `memory_bytes` limits
     the address space of a child. `command_prefix` goes before the command of the zygote, to drop privileges.
+
+    The rest is for sandboxes: `hidden` and `readable` paths, whether functions that ask for a network get
+    one, `limits`, the longest time of a call, and whether functions are refused on a machine without.
     """
 
     isolation: Isolation = Isolation.PROCESS
     environments_root: str = ""
     memory_bytes: int | None = None
     command_prefix: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    allows_network: bool = False
+    limits: Limits = DEFAULT_LIMITS
+    call_seconds: float | None = None
+    is_strict: bool = False
+
+    def with_processes(self) -> FunctionHost:
+        """For a function that may have killed its task: in a process of its own, if it was in the task."""
+        return replace(self, isolation=Isolation.PROCESS) if self.isolation is Isolation.TASK else self
+
+    def zygote_spec(
+        self,
+        packages: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        *,
+        network: bool = False,
+    ) -> ZygoteSpec:
+        """How the zygote of a function is started; raises FunctionRaised if it may not be."""
+        named = tuple(sorted((variables or {}).items()))
+        if self.isolation is not Isolation.SANDBOX or not self._has_sandboxes():
+            return ZygoteSpec(self.command_prefix, packages, named)
+        sandbox = Sandbox(
+            readable_paths(packages, self.readable),
+            hidden_paths(self.hidden),
+            has_network=network and self.allows_network,
+            limits=self.limits,
+        )
+        return ZygoteSpec(self.command_prefix, packages, named, sandbox)
+
+    def _has_sandboxes(self) -> bool:
+        problem = find_problem(self.command_prefix)
+        if problem is not None and self.is_strict:
+            raise error_without_row(synthetic_error(HOST_FAILED, REFUSED.format(problem)))
+        return problem is None
 
 
 @dataclass(frozen=True)
@@ -149,7 +201,8 @@ atexit.register(POOL.close)
 
 def warm_up(host: FunctionHost) -> None:
     """Starts a zygote, so that the first call does not wait for it."""
-    POOL.zygote(ZygoteSpec(host.command_prefix))
+    with suppress(FunctionRaised):
+        POOL.zygote(host.zygote_spec())
 
 
 def _code_key(bound: BoundFunction) -> Hashable:

@@ -30,6 +30,9 @@ REQUEST: Final = struct.Struct("!BqI")
 RESPONSE: Final = struct.Struct("!q")
 # The kind of a message and the sizes of its metadata and its body.
 HEADER: Final = struct.Struct("!BIQ")
+# Otherwise a function could make the task allocate whatever it likes.
+MAX_METADATA_BYTES: Final = 64 << 20
+MAX_BODY_BYTES: Final = 4 << 30
 
 
 class Kind(IntEnum):
@@ -80,6 +83,8 @@ class Channel:
         number, metadata_bytes, body_bytes = HEADER.unpack(self._receive_exactly(HEADER.size))
         # Raises for garbage before its sizes are used.
         kind = Kind(number)
+        if metadata_bytes > MAX_METADATA_BYTES or body_bytes > MAX_BODY_BYTES:
+            raise ValueError(f"a message of {metadata_bytes + body_bytes:,} bytes is too large")
         metadata = json.loads(bytes(self._receive_exactly(metadata_bytes)))
         return Message(kind, metadata, self._receive_exactly(body_bytes))
 

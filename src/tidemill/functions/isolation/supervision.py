@@ -43,12 +43,18 @@ class ChildExecutor:
     """Runs rows in a child process from the pool."""
 
     def __init__(
-        self, bound: BoundFunction, spec: ZygoteSpec, memory_bytes: int | None, no_values: NoValues
+        self,
+        bound: BoundFunction,
+        spec: ZygoteSpec,
+        memory_bytes: int | None,
+        no_values: NoValues,
+        call_seconds: float | None = None,
     ) -> None:
         self._bound = bound
         self._spec = spec
         self._memory_bytes = memory_bytes
         self._no_values = no_values
+        self._call_seconds = call_seconds
         self._child: ChildClient | None = None
 
     def run(self, rows: Rows, attempt: Attempt) -> Iterator[Part]:
@@ -96,6 +102,7 @@ class ChildExecutor:
     def _acquire(self) -> ChildClient:
         if self._child is None:
             self._child = POOL.acquire(self._bound, self._spec, self._memory_bytes)
+            self._child.call_seconds = self._bound.function.timeout_seconds or self._call_seconds
         return self._child
 
 

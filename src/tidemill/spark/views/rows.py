@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, ColumnFunction
-from tidemill.functions.isolation.pool import FunctionHost, Isolation
+from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.coverage import member_mask, row_set
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
@@ -138,7 +138,7 @@ class EvaluatedRows:
 
 def call_settings(policy: CallPolicy, host: FunctionHost) -> CallSettings:
     """A function suspected of having killed a task runs in its own process, to find the row at fault."""
-    task_host = replace(host, isolation=Isolation.PROCESS) if policy.is_suspect else host
+    task_host = host.with_processes() if policy.is_suspect else host
     return CallSettings(task_host, policy.on_error, policy.threads, policy.environment)
 
 

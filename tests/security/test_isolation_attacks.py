@@ -1,0 +1,103 @@
+"""Users' code tries to become admin, and gets nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pyarrow as pa
+import pytest
+
+from tests.security.isolation_attacks import (
+    ATTACKS,
+    MEMORY_BYTES,
+    PROCESSES,
+    STEALING,
+    Carrier,
+    Outcome,
+    Target,
+    run_attacks,
+    target_in,
+)
+from tests.unit.functions.calls import SKIP, computed, text_call
+from tidemill.functions.api import CallSettings, FunctionRaised
+from tidemill.functions.isolation import confinement
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
+from tidemill.functions.isolation.sandbox import Limits
+
+pytestmark = pytest.mark.skipif(
+    confinement.find_problem() is not None, reason="this machine has no sandboxes: see `tidemill doctor`"
+)
+
+
+def host_of(target: Target, isolation: Isolation = Isolation.SANDBOX) -> FunctionHost:
+    return FunctionHost(
+        isolation,
+        memory_bytes=MEMORY_BYTES if isolation is Isolation.SANDBOX else None,
+        hidden=(str(target.root),),
+        limits=Limits(processes=PROCESSES),
+        call_seconds=20,
+        is_strict=True,
+    )
+
+
+def as_function(host: FunctionHost) -> Carrier:
+    def run(source: str) -> str:
+        call = text_call(f"{source}\ndef f(x): return attack() or ''", value_type=pa.string())
+        return computed(call, [1], CallSettings(host, SKIP)).values[0].as_py() or ""
+
+    return run
+
+
+def attack_everything() -> dict[str, Outcome]:
+    """Runs all attacks; the outcomes by how they were run."""
+    with tempfile.TemporaryDirectory() as folder, target_in(Path(folder)) as target:
+        return {"function": run_attacks(target, as_function(host_of(target)), ATTACKS)}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    return attack_everything()
+
+
+@pytest.mark.parametrize("carrier", ["function"])
+def test_users_code_gets_nothing(carrier: str, outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes[carrier]
+    assert outcome.tried == list(ATTACKS)
+    assert outcome.got_through == {}
+    assert outcome.errors == {}
+
+
+def test_the_attacks_work_on_functions_without_a_sandbox(tmp_path: Path) -> None:
+    with target_in(tmp_path) as target:
+        outcome = run_attacks(target, as_function(host_of(target, Isolation.PROCESS)), STEALING)
+    assert outcome.got_through.keys() == STEALING.keys()
+
+
+def test_a_server_with_clients_refuses_functions_that_it_cannot_isolate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidemill.functions.isolation.pool.find_problem", lambda _: "no namespaces")
+    how = CallSettings(FunctionHost(Isolation.SANDBOX, is_strict=True))
+    with pytest.raises(FunctionRaised, match="TIDEMILL_FUNCTION_ISOLATION=trusted") as raised:
+        computed(text_call("def f(x): return x"), [1], how)
+    assert raised.value.failure.exception == "HostFailed"
+
+
+@pytest.mark.parametrize(("declared", "allowed"), [(True, False), (False, True)])
+def test_a_network_needs_the_function_and_the_deployment(
+    tmp_path: Path, *, declared: bool, allowed: bool
+) -> None:
+    with target_in(tmp_path) as target:
+        assert not _connects(target, declared=declared, allowed=allowed)
+        assert _connects(target, declared=True, allowed=True)
+
+
+def _connects(target: Target, *, declared: bool, allowed: bool) -> bool:
+    source = dedent(target.render(STEALING["network"]))
+    call = text_call(f"{source}\ndef f(x): return attack() or ''", value_type=pa.string())
+    call = replace(call, function=replace(call.function, declared={"network": declared}))
+    how = CallSettings(replace(host_of(target), allows_network=allowed), SKIP)
+    return bool(computed(call, [1], how).values[0].as_py() == "connected")
