@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,9 +21,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.plans import SqlPlan
 from tidemill.jobs.model.views import KEY, RunSql, SqlInput, ViewTarget, WrittenRows
+from tidemill.jobs.views.sql import functions
 from tidemill.jobs.views.sql.plan import plan_sql, sql_sources
 from tidemill.lance.key_hashes import key_array
-from tidemill.spark.cluster import ClassicCluster
+from tidemill.spark.cluster import PINNED, ClassicCluster
 from tidemill.spark.failures import StatementFailed
 from tidemill.spark.views.sql import run_sql, whole_keys
 
@@ -335,8 +336,54 @@ def test_what_spark_cannot_compute_is_told(lake: Lake) -> None:
     lake.create("sales", sales(0, 20))
     with pytest.raises(StatementFailed, match="DIVIDE_BY_ZERO"):
         lake.rows("SELECT shop, sum(10 div (amount - 5)) AS v FROM sales GROUP BY shop")
-    with pytest.raises(StatementFailed, match="MYSTERY"):
-        lake.rows("SELECT shop, CAST(mystery(shop) AS INT) AS v FROM sales GROUP BY shop")
+    with pytest.raises(StatementFailed, match="CAST_INVALID_INPUT"):
+        lake.rows("SELECT shop, CAST(concat(shop, 'x') AS INT) AS v FROM sales GROUP BY shop")
+
+
+@pytest.mark.spark
+def test_variables_of_the_driver_stay_text(lake: Lake) -> None:
+    lake.create("sales", sales(0, 20))
+    lake.session.conf.set("spark.sql.variable.substitute", "true")
+    texts = {"a": "${env:PATH}", "b": "${system:user.home}", "c": "${spark.app.name}"}
+    columns = ", ".join(f"max('{text}') AS {name}" for name, text in texts.items())
+    try:
+        assert lake.rows(f"SELECT {columns} FROM sales") == [texts]
+    finally:
+        lake.session.conf.set("spark.sql.variable.substitute", "false")
+
+
+@pytest.mark.spark
+def test_a_session_substitutes_no_variables(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in PINNED} == PINNED
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("value", ["CAST(X'ff' AS STRING)", "array(CAST(X'ff' AS STRING))"])
+def test_a_text_that_nobody_could_read_is_not_stored(lake: Lake, value: str) -> None:
+    lake.create("sales", sales(0, 20))
+    with pytest.raises(
+        StatementFailed, match="column 'v' has a text that is not valid UTF-8, in the row with id"
+    ):
+        lake.rows(f"SELECT id, max({value}) AS v FROM sales GROUP BY id")
+
+
+@pytest.mark.spark
+def test_what_the_planner_has_not_checked_does_not_run(lake: Lake) -> None:
+    lake.create("sales", sales(0, 20))
+    plan = replace(
+        lake.plan("SELECT max(id) AS v FROM sales"), statement="SELECT `reflect`('java.lang.Math')"
+    )
+    with pytest.raises(InvalidInput, match="reflect"):
+        lake.run(plan, "made")
+
+
+@pytest.mark.spark
+def test_every_function_of_spark_is_allowed_or_not_on_purpose(spark: SparkSession) -> None:
+    listed_by_spark = {row[0] for row in spark.sql("SHOW ALL FUNCTIONS").collect()}
+    allowed = (functions.SCALARS, functions.AGGREGATES, functions.WINDOWS, functions.GENERATORS)
+    groups = (*allowed, functions.OPERATORS, functions.NOT_ALLOWED.keys())
+    assert listed_by_spark == {name for group in groups for name in group}
+    assert sum(len(group) for group in groups) == len(listed_by_spark)
 
 
 @pytest.mark.spark

@@ -42,6 +42,54 @@ class Abandoned(Exception):
     """The fragments are no longer needed."""
 
 
+class InvalidText(ValueError):
+    """A text that is not valid UTF-8: once stored, the column could not be read any more."""
+
+
+def check_texts(batch: pa.RecordBatch) -> None:
+    """Raises InvalidText with the column and the row."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if _holds_text(column.type) and not _is_valid(column):
+            row = _first_invalid(column)
+            raise InvalidText(f"column {name!r} has a text that is not valid UTF-8{_described(batch, row)}")
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_text(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _holds_text(kind.value_type)
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_invalid(column: pa.Array) -> int:
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        # Copied, because a slice is validated with what it is a slice of.
+        is_before = not _is_valid(column.take(pa.array(range(low, middle))))
+        low, high = (low, middle) if is_before else (middle, high)
+    return low
+
+
+def _described(batch: pa.RecordBatch, row: int) -> str:
+    """Names the row by the first column that is fit for it."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if not name.startswith("_") and not pa.types.is_nested(column.type) and _is_valid(column):
+            return f", in the row with {name} = {column[row].as_py()!r:.80}"
+    return ""
+
+
 class FragmentSink:
     """Accepts batches of one schema; the thread starts with the first batch."""
 
@@ -55,7 +103,8 @@ class FragmentSink:
         self.rows = 0
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Queues a batch. Raises the error that occurred while writing earlier batches."""
+        """Queues a batch. Raises the error that occurred while writing earlier batches, or InvalidText."""
+        check_texts(batch)
         if self._writing is None:
             self._writing = self._pool.submit(self._write)
         self.rows += len(batch)
@@ -214,7 +263,9 @@ class ColumnFileWriter:
         self._next = int(offsets[-1]) + 1
 
     def _write(self, columns: Sequence[pa.Array]) -> None:
-        self._file.write_batch(pa.record_batch(list(columns), schema=self._schema))
+        batch = pa.record_batch(list(columns), schema=self._schema)
+        check_texts(batch)
+        self._file.write_batch(batch)
 
     def _write_nulls(self, count: int) -> None:
         if count:

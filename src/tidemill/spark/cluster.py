@@ -27,6 +27,15 @@ DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+# Not configurable: the text of a view's statement must mean to Spark what the planner has checked. Otherwise
+# '${env:NAME}' in it would become a secret of the driver, and json.`/path` in FROM a file.
+PINNED: Final = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+}
 # Executors on other machines could not reach a driver that listens on loopback.
 LOCAL_DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -144,7 +153,7 @@ def open_session(target: SparkTarget) -> SparkSession:
     }
     builder = SparkSession.builder.appName("tidemill").master(target.master)
     defaults = {**DEFAULTS, **(LOCAL_DEFAULTS if target.is_local else {}), **paths}
-    for key, value in {**defaults, **target.config}.items():
+    for key, value in {**defaults, **target.config, **PINNED}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

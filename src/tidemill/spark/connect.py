@@ -12,7 +12,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidemill.errors import TidemillError
-from tidemill.spark.cluster import Task, import_kernels, through_arrow
+from tidemill.spark.cluster import PINNED, Task, import_kernels, through_arrow
 from tidemill.spark.failures import is_shutdown
 
 T = TypeVar("T")
@@ -84,6 +84,6 @@ class ConnectCluster:
         session = ConnectSession.builder.remote(self._url).create()
         retry_policy = DefaultPolicy(max_retries=MAX_RETRIES, max_backoff=MAX_BACKOFF_MILLISECONDS)
         session.client.set_retry_policies([retry_policy])
-        for key, value in self._config.items():
+        for key, value in {**self._config, **PINNED}.items():
             session.conf.set(key, value)
         return session

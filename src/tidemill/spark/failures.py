@@ -23,6 +23,7 @@ SHUT_DOWN: Final = ("stopped SparkContext", "SparkContext was shut down")
 PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\).*?(?=\n+\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"^(?:\w+\.)*([A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
+STACK_OVERFLOW: Final = "java.lang.StackOverflowError"
 MAX_MESSAGE_LENGTH: Final = 500
 
 
@@ -61,6 +62,8 @@ def statement_failure(error: Exception) -> TidemillError:
     trace = TRACEBACK.search(text)
     if trace is not None:
         return StatementFailed(f"a task failed: {_raised(trace.group())[1]}"[:MAX_MESSAGE_LENGTH])
+    if STACK_OVERFLOW in text:
+        return StatementFailed("Spark cannot evaluate the view: the statement is nested too deeply for Spark")
     first = text.splitlines()[0] if text else type(error).__name__
     return StatementFailed(f"Spark cannot evaluate the view: {first}"[:MAX_MESSAGE_LENGTH])
 

@@ -21,11 +21,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.views import KEY, RunSql, SqlInput, ViewTarget, WrittenRows
+from tidemill.jobs.views.sql.spark_text import check_spark_text
 from tidemill.jobs.views.sql.types import is_list, read_type, spark_type
 from tidemill.lance.fragments import get_fragment
 from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_writer import ViewWriter
-from tidemill.spark.failures import SPARK_ERRORS, statement_failure
+from tidemill.spark.cluster import PINNED
+from tidemill.spark.failures import SPARK_ERRORS, StatementFailed, statement_failure
 from tidemill.spark.reading import BLOB_METADATA_KEY, BLOB_SCAN_ROWS, DENSE, SCAN_ROWS, WHOLE_BLOBS
 from tidemill.spark.task_reports import TaskReport
 
@@ -36,11 +38,13 @@ ANSWER: Final = "answer binary"
 
 def run_sql(session: SparkSession, stage: RunSql, slots: int, report_location: str) -> list[WrittenRows]:
     """Evaluates the statement and writes the rows that differ, with one task per slot."""
+    check_spark_text(stage.statement, "source_query")
     tasks = 1 if _is_small(stage) else stage.parallelism or slots
     settings = {
         "spark.sql.shuffle.partitions": str(tasks),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "true",
+        **PINNED,
     }
     with _settings(session, settings):
         try:
@@ -93,6 +97,8 @@ def _settings(session: SparkSession, wanted: Mapping[str, str]) -> Iterator[None
     before = {name: session.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         session.conf.set(name, value)
+        if session.conf.get(name) != value:
+            raise StatementFailed(f"Spark does not accept {name}={value}, which views need")
     try:
         yield
     finally:

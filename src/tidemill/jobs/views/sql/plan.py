@@ -21,6 +21,7 @@ from tidemill.jobs.model.plans import SqlPlan, SqlSource
 from tidemill.jobs.model.views import INTERNAL_COLUMNS, KEY
 from tidemill.jobs.views.sql.columns import Types, TypeTeller
 from tidemill.jobs.views.sql.keys import Keys, Named, conjuncts, find_keys
+from tidemill.jobs.views.sql.spark_text import check_spark_text
 from tidemill.jobs.views.sql.text import DIALECT, Levels, named_tables, read_statement, table_levels
 from tidemill.jobs.views.sql.types import holds_map, read_type, spark_type, sql_type
 
@@ -120,8 +121,10 @@ def _planned(statement: str, sources: Sequence[tuple[Levels, pa.Schema]], field:
         )
         for levels, name in names.items()
     ]
+    rewritten = _rewritten(qualified, output, keys)
+    check_spark_text(rewritten, field)
     return SqlPlan(
-        statement=_rewritten(qualified, output, keys),
+        statement=rewritten,
         sources=tuple(found),
         output=pa.schema([pa.field(KEY, pa.int64(), nullable=False), *output]),
         full_reason=keys.reason,
@@ -304,7 +307,18 @@ def _rewritten(tree: exp.Query, output: Sequence[pa.Field], keys: Keys) -> str:
     else:
         key = f"xxhash64({', '.join(map(_hashed, columns.values(), output))}) AS {quoted(KEY)}"
     made = ", ".join(f"{value} AS {quoted(name)}" for name, value in columns.items())
-    return f"SELECT {key}, {made} FROM ({tree.sql('spark')}) AS {quoted(RESULT)}"
+    return f"SELECT {key}, {made} FROM ({_spark_text(tree)}) AS {quoted(RESULT)}"
+
+
+def _spark_text(tree: exp.Query) -> str:
+    """With every name in backticks: sqlglot writes names of lambdas and of LATERAL VIEW without them."""
+    for identifier in tree.find_all(exp.Identifier):
+        identifier.args["quoted"] = True
+    for lateral in tree.find_all(exp.Lateral):
+        alias = lateral.args.get("alias")
+        if lateral.args.get("view") and alias is not None and alias.name:
+            alias.set("this", exp.Identifier(this=quoted(alias.name)))
+    return tree.sql("spark", comments=False, identify=True)
 
 
 def _cast(tree: exp.Query, place: int, column: pa.Field) -> str:

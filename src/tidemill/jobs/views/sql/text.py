@@ -14,6 +14,7 @@ from sqlglot.tokens import Token, TokenType
 
 from tidemill.catalog.model.sql import LanceTokenizer, bounded_nesting
 from tidemill.errors import InvalidInput
+from tidemill.jobs.views.sql.functions import refusal_of
 
 Levels: TypeAlias = tuple[str, ...]
 
@@ -60,6 +61,7 @@ UNSERVED: Final[dict[type[exp.Expr], str]] = {
     exp.Version: "names a version of a table; a view follows its sources",
     exp.Pivot: "PIVOT is not supported; write it with GROUP BY and FILTER",
     exp.Command: "must be a query: SELECT, WITH … SELECT, or several with UNION",
+    exp.Kwarg: "names an argument of a function; give arguments by their place",
 }
 
 # Those of Spark, and what Lance has beside them.
@@ -132,6 +134,9 @@ def _drop_hints(tree: exp.Query) -> None:
 def _check_node(node: exp.Expr, field: str) -> None:
     if type(node) in UNSERVED:
         raise InvalidInput(field, UNSERVED[type(node)])
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+        called = ".".join(part.name for part in node.parts)
+        raise InvalidInput(field, f"calls {called:.80}() by a name with dots; write its last part alone")
     if isinstance(node, exp.Func):
         _check_function(node, field)
     if isinstance(node, exp.Query):
@@ -150,6 +155,11 @@ def _check_function(call: exp.Func, field: str) -> None:
         raise InvalidInput(
             field, f"{SPOKEN.get(name, name)}() depends on the order of the rows; {ORDERED[name]}"
         )
+    if isinstance(call, exp.Anonymous | exp.AnonymousAggFunc):
+        refused = refusal_of(name)
+        if refused is not None:
+            raise InvalidInput(field, refused)
+        call.set("this", name)
 
 
 def _asks_the_clock(call: exp.Func) -> bool:
@@ -158,7 +168,7 @@ def _asks_the_clock(call: exp.Func) -> bool:
 
 def function_name(call: exp.Func) -> str:
     if isinstance(call, exp.Anonymous | exp.AnonymousAggFunc):
-        return str(call.this).lower()
+        return str(call.name).lower()
     if isinstance(call, exp.StrToUnix):
         return "unix_timestamp"
     return call.sql_name().lower()
