@@ -61,7 +61,7 @@ def _holds_text(kind: pa.DataType) -> bool:
         return _holds_text(kind.value_type)
     if pa.types.is_nested(kind):
         return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_valid(column: pa.Array) -> bool:

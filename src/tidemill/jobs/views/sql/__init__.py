@@ -1,5 +1,7 @@
 """Views given as SQL: reads their statements with sqlglot; Spark evaluates them.
 
+    functions the functions that a statement may call
+    spark_text checks the text that Spark gets
     text      reads a statement or an expression, and refuses what has another result every time
     plan      makes a statement ready for Spark: its sources, its columns, its keys
     columns   tells the type of each column, as Spark would
