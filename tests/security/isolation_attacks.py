@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 MARK: Final = "tidemill-attack-loot"
 MEMORY_BYTES: Final = 1 << 30
@@ -21,6 +21,13 @@ PROCESSES: Final = 64
 
 # Runs the source and returns what `attack()` returned; "" if it failed or was stopped.
 Carrier = Callable[[str], str]
+
+
+class Loot(NamedTuple):
+    """The rows of a table function that attacks."""
+
+    loot: str
+    rows: int
 
 
 @dataclass(frozen=True)

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
+import tidemill
 from tests.security.isolation_attacks import (
     ATTACKS,
     MEMORY_BYTES,
     PROCESSES,
     STEALING,
     Carrier,
+    Loot,
     Outcome,
     Target,
     run_attacks,
     target_in,
 )
 from tests.unit.functions.calls import SKIP, computed, text_call
+from tidemill.catalog.model.functions import Environment
 from tidemill.functions.api import CallSettings, FunctionRaised
 from tidemill.functions.isolation import confinement
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.functions.isolation.sandbox import Limits
+from tidemill.functions.isolation.table_calls import isolated_batches
+from tidemill.spark.views.table_functions import TableSource
 
 pytestmark = pytest.mark.skipif(
     confinement.find_problem() is not None, reason="this machine has no sandboxes: see `tidemill doctor`"
@@ -51,10 +59,44 @@ def as_function(host: FunctionHost) -> Carrier:
     return run
 
 
+def as_table_function(host: FunctionHost, folder: Path) -> Carrier:
+    lance.write_dataset(pa.table({"x": range(1000)}), folder / "source.lance")
+    source = TableSource(
+        lance.dataset(folder / "source.lance"), {"x": "x"}, None, None, None, on_rows=lambda _: None
+    )
+
+    def run(text: str) -> str:
+        @tidemill.udtf
+        def steal(source) -> Iterator[Loot]:  # type: ignore[no-untyped-def]  # as users write it
+            names: dict[str, Any] = {}
+            exec(text, names)
+            rows = source.where("x > 9").count_rows()
+            yield Loot(names["attack"]() or "", rows)
+
+        function = steal.function
+        try:
+            [row] = [
+                row
+                for batch in isolated_batches(function, source, function.output, host, Environment())
+                for row in batch.to_pylist()
+            ]
+        except FunctionRaised:
+            return ""
+        assert row["rows"] == 990
+        return str(row["loot"])
+
+    return run
+
+
 def attack_everything() -> dict[str, Outcome]:
     """Runs all attacks; the outcomes by how they were run."""
     with tempfile.TemporaryDirectory() as folder, target_in(Path(folder)) as target:
-        return {"function": run_attacks(target, as_function(host_of(target)), ATTACKS)}
+        host = host_of(target)
+        with tempfile.TemporaryDirectory() as other:
+            return {
+                "function": run_attacks(target, as_function(host), ATTACKS),
+                "table function": run_attacks(target, as_table_function(host, Path(other)), ATTACKS),
+            }
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +104,7 @@ def outcomes() -> dict[str, Outcome]:
     return attack_everything()
 
 
-@pytest.mark.parametrize("carrier", ["function"])
+@pytest.mark.parametrize("carrier", ["function", "table function"])
 def test_users_code_gets_nothing(carrier: str, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[carrier]
     assert outcome.tried == list(ATTACKS)

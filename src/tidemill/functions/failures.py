@@ -48,9 +48,15 @@ class FailedRows:
 class FunctionRaised(Exception):
     """A function failed for good: on a row, or because it could not be opened or run at all."""
 
-    def __init__(self, failure: RowFailure) -> None:
-        super().__init__(failure)
+    def __init__(self, failure: RowFailure, names: tuple[str, ...] = ()) -> None:
+        super().__init__(failure, names)
         self.failure = failure
+        self._names = names
+
+    def is_one_of(self, wanted: tuple[str, ...]) -> bool:
+        """Whether the function raised an exception of these names; base classes match, too."""
+        names = self._names or (describe(self.__cause__).names if self.__cause__ is not None else ())
+        return not set(wanted).isdisjoint(names)
 
     def __str__(self) -> str:
         return self.failure.message

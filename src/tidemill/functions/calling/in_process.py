@@ -1,7 +1,7 @@
 """Calls in this process: the executor of rows, and table functions.
 
-The executor runs in a task that trusts the function, and inside every child process. Table functions read
-their source and yield batches, always in the process of the task.
+Both run in a task that trusts the function, and inside every child process. Table functions read their source
+and yield batches.
 """
 
 from __future__ import annotations

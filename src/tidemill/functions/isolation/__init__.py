@@ -26,7 +26,11 @@ Timeout: an alarm in the child raises TimeoutError in the call, an ordinary fail
 call is still the same one second after its limit, the task kills the child and goes on as after a crash,
 without another try. A zygote exits when its task does, and its children with it.
 
-Modules: in the task `supervision` (ChildExecutor), `pool` (with the settings), `clients`, `confinement` (what
-a sandbox contains); in the other processes `child_main` (zygotes and children), `sandbox` (how they get into
-one) and `kernel`; between them `protocol`. May import `calling`, but not `api`.
+A table function asks the task for its source (ASK_SOURCE / BYTES), one batch at a time, and sends its rows as
+PARTs. If its child is lost, the partition has failed.
+
+Modules: in the task `supervision` (ChildExecutor), `table_calls`, `pool` (with the settings), `clients`,
+`confinement` (what a sandbox contains); in the other processes `child_main` (zygotes and children), `sandbox`
+(how they get into one), `remote_table` and `kernel`; between them `protocol`. May import `calling`, but not
+`api`.
 """

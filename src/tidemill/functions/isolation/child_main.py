@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from threading import RLock
@@ -29,12 +29,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.blobs import BlobSource
-from tidemill.functions.calling.batches import Rows
-from tidemill.functions.calling.in_process import open_executor
+from tidemill.functions.calling.batches import BoundFunction, Rows
+from tidemill.functions.calling.in_process import open_executor, yielded_batches
 from tidemill.functions.calling.limits import PROGRESS_BYTES, CallProgress
 from tidemill.functions.calling.retries import Executor
-from tidemill.functions.failures import FUNCTION_ERRORS, FunctionRaised, as_function_raised
+from tidemill.functions.failures import FUNCTION_ERRORS, FunctionRaised, as_function_raised, describe
 from tidemill.functions.isolation.protocol import (
     FORK,
     REQUEST,
@@ -45,6 +46,7 @@ from tidemill.functions.isolation.protocol import (
     part_metadata,
     read_attempt,
 )
+from tidemill.functions.isolation.remote_table import RemoteTable
 from tidemill.functions.isolation.sandbox import Limits, enter_child
 
 PR_SET_PDEATHSIG: Final = 1
@@ -98,25 +100,40 @@ class FunctionServer:
 
     def run(self) -> None:
         try:
-            executor = self._open(self._channel.receive())
-            while executor is not None:
-                self._run_rows(executor, self._channel.receive())
+            opened = self._open(self._channel.receive())
+            while opened is not None:
+                message = self._channel.receive()
+                if isinstance(opened, BoundFunction):
+                    self._run_table(opened)
+                else:
+                    self._run_rows(opened, message)
         except (EOFError, ConnectionError):
             return
 
     def read_blob(self, metadata: dict[str, Any]) -> Message:
         """Asks the task for a piece of a blob; raises OSError if it cannot be read."""
+        return self._ask(Kind.READ, metadata)
+
+    def ask_source(self, metadata: Mapping[str, Any]) -> Message:
+        """Asks the task for rows of a table function's source; raises OSError if they cannot be read."""
+        return self._ask(Kind.ASK_SOURCE, metadata)
+
+    def _ask(self, kind: Kind, metadata: Mapping[str, Any]) -> Message:
         with self._lock:
-            self._channel.send(Kind.READ, metadata)
+            self._channel.send(kind, metadata)
             response = self._channel.receive()
         if "error" in response.metadata:
             raise OSError(response.metadata["error"])
         return response
 
-    def _open(self, message: Message) -> Executor | None:
+    def _open(self, message: Message) -> Executor | BoundFunction | None:
+        """A table function is opened when it is called."""
+        executor: Executor | BoundFunction
         try:
             # The task is trusted, so its pickle is. What a child sends back is never unpickled.
-            executor = open_executor(pickle.loads(message.body), self._progress)
+            bound = pickle.loads(message.body)
+            is_table = bound.function.kind is FunctionKind.TABLE
+            executor = bound if is_table else open_executor(bound, self._progress)
         except FUNCTION_ERRORS as error:
             self._send_failure(as_function_raised(error))
             return None
@@ -130,6 +147,24 @@ class FunctionServer:
                     self._channel.send_batch(Kind.PART, part_metadata(part), part.values)
         except FUNCTION_ERRORS as error:
             self._send_failure(as_function_raised(error))
+            return
+        self._channel.send(Kind.DONE)
+
+    def _run_table(self, bound: BoundFunction) -> None:
+        source = RemoteTable(self.ask_source)
+        try:
+            self._progress.begin(0, 1)
+            for batch in yielded_batches(bound.function, source, bound.output):
+                self._progress.end()
+                with self._lock:
+                    self._channel.send_batch(Kind.PART, {}, batch)
+                self._progress.begin(0, 1)
+            self._progress.end()
+        except FUNCTION_ERRORS as error:
+            self._progress.end()
+            raised = as_function_raised(error)
+            names = describe(raised.__cause__ or raised).names
+            self._channel.send(Kind.FAILED, {**asdict(raised.failure), "names": names})
             return
         self._channel.send(Kind.DONE)
 

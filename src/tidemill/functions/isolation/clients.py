@@ -16,13 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -79,6 +79,8 @@ READ_ERRORS: Final = (OSError, ValueError, RuntimeError)
 # The child is gone, or the function has written to its channel.
 LOST_ERRORS: Final = (EOFError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
 LOG_BYTES: Final = 1 << 16
+# Answers a request of a table function to its source: metadata and bytes.
+SourceAnswers: TypeAlias = Callable[[Mapping[str, Any]], tuple[dict[str, Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,32 @@ class ChildClient:
         except LOST_ERRORS as error:
             raise self._lost() from error
         self.is_idle = True
+
+    def run_table(self, answer: SourceAnswers) -> Iterator[pa.RecordBatch]:
+        """Calls a table function; raises ChildLost like `run`."""
+        self.is_idle = False
+        try:
+            self._channel.send(Kind.RUN_TABLE)
+            yield from self._table_batches(answer)
+        except LOST_ERRORS as error:
+            raise self._lost() from error
+        self.is_idle = True
+
+    def _table_batches(self, answer: SourceAnswers) -> Iterator[pa.RecordBatch]:
+        while True:
+            message = self._next_message()
+            match message.kind:
+                case Kind.PART:
+                    batch = message.batch()
+                    batch.validate(full=True)
+                    yield batch
+                case Kind.ASK_SOURCE:
+                    self._channel.send(Kind.BYTES, *answer(message.metadata))
+                case Kind.FAILED:
+                    self.is_idle = True
+                    raise FunctionRaised(read_failure(message), tuple(message.metadata.get("names", ())))
+                case _:
+                    return
 
     def end(self) -> None:
         self._channel.close()

@@ -36,7 +36,7 @@ MAX_BODY_BYTES: Final = 4 << 30
 
 
 class Kind(IntEnum):
-    """The task sends OPEN, RUN and BYTES, a child the rest."""
+    """The task sends OPEN, RUN, RUN_TABLE and BYTES, a child the rest."""
 
     OPEN = 1
     OPENED = 2
@@ -46,6 +46,8 @@ class Kind(IntEnum):
     READ = 6
     BYTES = 7
     FAILED = 8
+    RUN_TABLE = 9
+    ASK_SOURCE = 10
 
 
 @dataclass(frozen=True)

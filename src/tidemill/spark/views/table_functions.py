@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.catalog.model.functions import Environment
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.calling.in_process import yielded_batches
 from tidemill.functions.environments import activated, missing_packages
-from tidemill.functions.failures import describe
-from tidemill.functions.isolation.pool import FunctionHost
+from tidemill.functions.failures import CRASHED
+from tidemill.functions.isolation.pool import FunctionHost, Isolation
+from tidemill.functions.isolation.table_calls import isolated_batches
 from tidemill.jobs.model.columns import path_of
 from tidemill.jobs.model.failures import ErrorAction, RowFailure
 from tidemill.jobs.model.views import KEY, KeptResults, Partition, RunTableFunction, WrittenRows
@@ -171,19 +173,18 @@ class TableSource:
 def write_table_fragments(
     stage: RunTableFunction, partitions: Sequence[Partition], report: TaskReport, host: FunctionHost
 ) -> list[WrittenRows]:
-    """Calls the table function for each partition and writes the rows it yields.
-
-    The function reads the table itself, so it always runs in the task's process, whatever isolation is set.
-    """
+    """Calls the table function for each partition and writes the rows it yields."""
     environment = stage.policy.environment
     if not environment.packages:
         packages = missing_packages(stage.call.function.requirements)
         environment = replace(environment, packages=packages)
     with ExitStack() as stack:
-        stack.enter_context(activated(environment, host.environments_root))
+        is_in_task = host.isolation is Isolation.TASK
+        if is_in_task:
+            stack.enter_context(activated(environment, host.environments_root))
         results = None if stage.kept is None else stack.enter_context(_results(stage, stage.kept))
         writer = stack.enter_context(ViewWriter(stage.target))
-        task = _Task(stage, writer, report, results)
+        task = _Task(stage, writer, report, results, None if is_in_task else (host, environment))
         for partition in partitions:
             task.write(partition)
         return [task.finish()]
@@ -214,8 +215,10 @@ class _Task:
         writer: ViewWriter,
         report: TaskReport,
         results: PartitionResults | None,
+        isolation: tuple[FunctionHost, Environment] | None,
     ) -> None:
         self._stage = stage
+        self._isolation = isolation
         self._writer = writer
         self._report = report
         self._results = results
@@ -282,10 +285,12 @@ class _Task:
             try:
                 self._call(partition, call, is_streaming=is_streaming)
             except FunctionRaised as raised:
+                failure = _on_partition(raised.failure, partition, attempt)
+                if is_streaming and raised.failure.exception == CRASHED:
+                    raise FunctionRaised(failure) from raised
                 if is_streaming:
                     raise
-                failure = _on_partition(raised.failure, partition, attempt)
-                is_retryable = not policy.retry_on or _is_one_of(raised, policy.retry_on)
+                is_retryable = not policy.retry_on or raised.is_one_of(policy.retry_on)
                 if attempt < policy.attempts and is_retryable:
                     time.sleep(policy.backoff_seconds * 2 ** (attempt - 1))
                     continue
@@ -302,7 +307,7 @@ class _Task:
 
     def _call(self, partition: Partition, call: _Call, *, is_streaming: bool) -> None:
         key, made = self._key(partition), _made(self._stage)
-        rows = yielded_batches(self._stage.call.function, call.source, made)
+        rows = self._yielded(call.source, made)
         if self._results is None:
             self._put(key, partition, rows, is_streaming=is_streaming)
             return
@@ -313,6 +318,12 @@ class _Task:
             recorded.abandon()
             raise
         self._results.add(_unsigned(partition), call.hashed(), recorded)
+
+    def _yielded(self, source: TableSource, made: pa.Schema) -> Iterator[pa.RecordBatch]:
+        function = self._stage.call.function
+        if self._isolation is None:
+            return yielded_batches(function, source, made)
+        return isolated_batches(function, source, made, *self._isolation)
 
     def _put(
         self, key: int | None, partition: Partition, rows: Iterable[pa.RecordBatch], *, is_streaming: bool
@@ -365,11 +376,6 @@ class _Call:
 
 def _unsigned(partition: Partition) -> int:
     return partition.key % (1 << 64)
-
-
-def _is_one_of(raised: FunctionRaised, wanted: tuple[str, ...]) -> bool:
-    """Also matches base classes of the exception."""
-    return raised.__cause__ is not None and describe(raised.__cause__).is_one_of(wanted)
 
 
 def _on_partition(failure: RowFailure, partition: Partition, attempts: int) -> RowFailure:
