@@ -143,3 +143,18 @@ def _connects(target: Target, *, declared: bool, allowed: bool) -> bool:
     call = replace(call, function=replace(call.function, declared={"network": declared}))
     how = CallSettings(replace(host_of(target), allows_network=allowed), SKIP)
     return bool(computed(call, [1], how).values[0].as_py() == "connected")
+
+
+def test_the_build_of_a_package_does_not_run_as_the_worker(tmp_path: Path) -> None:
+    package, planted = tmp_path / "evil", tmp_path / "planted"
+    package.mkdir()
+    (package / "setup.py").write_text(
+        f"open({str(planted)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='evil', version='1')"
+    )
+    with target_in(tmp_path / "root") as target:
+        host = replace(host_of(target), environments_root=str(tmp_path / "environments"))
+        environment = Environment((f"evil @ {package.as_uri()}",))
+        with pytest.raises(FunctionRaised, match="cannot be installed") as raised:
+            computed(text_call("def f(x): return x"), [1], CallSettings(host, environment=environment))
+    assert raised.value.failure.exception == "EnvironmentFailed"
+    assert not planted.exists()

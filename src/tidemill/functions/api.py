@@ -211,7 +211,7 @@ class _FunctionRunner:
         is_expression = self._bound.function.is_expression
         if is_expression or (host.isolation is Isolation.TASK and environment.is_empty):
             return InProcessExecutor(self._bound)
-        packages = site_packages(environment, host.environments_root)
+        packages = site_packages(environment, host.environments_root, builds=host.builds_packages)
         network = self._bound.function.declared.get(NETWORK) is True
         spec = host.zygote_spec(packages, environment.variables, network=network)
         return ChildExecutor(self._bound, spec, host.memory_bytes, self._no_values, host.call_seconds)

@@ -35,8 +35,11 @@ INSTALLER_VARIABLES: Final = (
 PASSED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME")
 
 
-def site_packages(environment: Environment, root: str) -> Path | None:
-    """Returns the folder with the packages and installs them if needed; raises FunctionRaised."""
+def site_packages(environment: Environment, root: str, *, builds: bool) -> Path | None:
+    """Returns the folder with the packages and installs them if needed; raises FunctionRaised.
+
+    Without `builds`, only wheels are installed: building anything else would run its author's code here.
+    """
     if not environment.packages:
         return None
     if not root:
@@ -49,7 +52,7 @@ def site_packages(environment: Environment, root: str) -> Path | None:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with _locked(folder.with_suffix(".lock")):
                 if not folder.exists():
-                    _install(environment.packages, folder)
+                    _install(environment.packages, folder, builds=builds)
     except OSError as error:
         raise _environment_error(f"packages cannot be installed into {root}: {error}") from error
     return folder
@@ -61,7 +64,7 @@ def activated(environment: Environment, root: str) -> Iterator[None]:
 
     Modules imported meanwhile stay imported.
     """
-    packages = site_packages(environment, root)
+    packages = site_packages(environment, root, builds=True)
     variables = os.environ  # noqa: TID251  # the variables of the function, while it runs in this process
     before = {name: variables.get(name) for name in environment.variables}
     path = list(sys.path)
@@ -96,10 +99,11 @@ def _is_satisfied(wanted: Requirement) -> bool:
     return wanted.url is None and not wanted.extras and wanted.specifier.contains(found, prereleases=True)
 
 
-def _install(packages: Sequence[str], folder: Path) -> None:
+def _install(packages: Sequence[str], folder: Path, *, builds: bool) -> None:
     """Installs into a staging folder and renames it, so that `folder` is always complete."""
     staged = folder.parent / f"{STAGING_PREFIX}{uuid4().hex}"
     command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--no-progress"]
+    command += [] if builds else ["--only-binary", ":all:"]
     command += ["--python", sys.executable, "--target", str(staged), "--", *packages]
     try:
         ended = subprocess.run(

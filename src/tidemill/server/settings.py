@@ -152,6 +152,7 @@ class ServerSettings(BaseSettings):
     function_call_seconds: float = Field(default=3600, gt=0)
     function_network: bool = False
     function_paths: tuple[Path, ...] = ()
+    function_source_packages: bool = False
     function_command_prefix: tuple[str, ...] = ()
     auto_backfill_rows: int = Field(default=1, ge=1)
     auto_backfill_cooldown_seconds: float = Field(default=60, ge=0)
@@ -226,6 +227,7 @@ class ServerSettings(BaseSettings):
             call_seconds=None if self.function_isolation == "none" else self.function_call_seconds,
             # A worker that no server has started cannot know whether there are clients.
             is_strict=bool(self.clients) or not self.exit_with_stdin,
+            allows_builds=self.function_source_packages,
         )
 
     def _private_paths(self) -> tuple[str, ...]:

@@ -54,7 +54,8 @@ class FunctionHost:
     the address space of a child. `command_prefix` goes before the command of the zygote, to drop privileges.
 
     The rest is for sandboxes: `hidden` and `readable` paths, whether functions that ask for a network get
-    one, `limits`, the longest time of a call, and whether functions are refused on a machine without.
+    one, `limits`, the longest time of a call, whether functions are refused on a machine without, and
+    whether their packages may be built from source.
     """
 
     isolation: Isolation = Isolation.PROCESS
@@ -67,6 +68,12 @@ class FunctionHost:
     limits: Limits = DEFAULT_LIMITS
     call_seconds: float | None = None
     is_strict: bool = False
+    allows_builds: bool = False
+
+    @property
+    def builds_packages(self) -> bool:
+        """Whether packages may be built from source, which runs their author's code as the worker."""
+        return self.allows_builds or self.isolation is not Isolation.SANDBOX
 
     def with_processes(self) -> FunctionHost:
         """For a function that may have killed its task: in a process of its own, if it was in the task."""

@@ -74,7 +74,7 @@ def isolated_batches(
     function: Function, source: Source, output: pa.Schema, host: FunctionHost, environment: Environment
 ) -> Iterator[pa.RecordBatch]:
     """Yields the result of a table function that runs in a child; raises FunctionRaised, also for a crash."""
-    packages = site_packages(environment, host.environments_root)
+    packages = site_packages(environment, host.environments_root, builds=host.builds_packages)
     network = function.declared.get(NETWORK) is True
     spec = host.zygote_spec(packages, environment.variables, network=network)
     bound = BoundFunction(function, tuple(function.parameters), output)
