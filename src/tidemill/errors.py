@@ -49,6 +49,7 @@ class ErrorCode(StrEnum):
     PERMISSION_DENIED = "permission_denied"
     UNAUTHENTICATED = "unauthenticated"
     THROTTLED = "throttled"
+    REQUEST_TIMEOUT = "request_timeout"
     UNSUPPORTED = "unsupported"
     UNAVAILABLE = "unavailable"
     COMMIT_STATE_UNKNOWN = "commit_state_unknown"
@@ -108,6 +109,22 @@ class PermissionDenied(TidemillError):
 
     def __init__(self, principal: str, permission: str, resource: str) -> None:
         super().__init__(f"{principal} lacks the permission '{permission}' on {resource}")
+
+
+class Throttled(TidemillError):
+    """The caller asks too often, or for more than its share; it may try again after some seconds."""
+
+    code = ErrorCode.THROTTLED
+
+    def __init__(self, problem: str, retry_after_seconds: int) -> None:
+        super().__init__(problem)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RequestTimeout(TidemillError):
+    """The request did not arrive in time."""
+
+    code = ErrorCode.REQUEST_TIMEOUT
 
 
 class RouteNotFound(TidemillError):

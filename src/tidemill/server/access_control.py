@@ -36,6 +36,7 @@ from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import InvalidInput, PermissionDenied, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken, TokenIssuer
+from tidemill.server.failed_logins import FailedLogins
 from tidemill.server.settings import ServerSettings
 
 API_KEY_HEADER: Final = "x-api-key"
@@ -59,8 +60,8 @@ IMPLIED: Final[Mapping[Permission, frozenset[Permission]]] = {
 
 
 class Authentication(TokenIssuer, Protocol):
-    def caller_of(self, headers: Headers) -> Caller:
-        """Raises Unauthenticated."""
+    def caller_of(self, headers: Headers, address: str = "") -> Caller:
+        """Raises Unauthenticated, and Throttled if the address has failed too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,57 +120,62 @@ class TokenSigner:
 class ClientAuthentication:
     """Authenticates the clients in the settings by the digests of their secrets."""
 
-    def __init__(self, digests: Mapping[str, bytes], signer: TokenSigner) -> None:
+    def __init__(
+        self, digests: Mapping[str, bytes], signer: TokenSigner, failed_logins: FailedLogins | None = None
+    ) -> None:
         self._digests = digests
         self._signer = signer
+        self._failed_logins = failed_logins or FailedLogins(math.inf, math.inf)
 
-    def caller_of(self, headers: Headers) -> Caller:
+    def caller_of(self, headers: Headers, address: str = "") -> Caller:
         # The API key goes first: pyiceberg sends a bearer token "None" beside configured headers.
         key = headers.get(API_KEY_HEADER)
         if key is not None:
             client_id, _, secret = key.partition(":")
-            return Caller(self._check(ClientCredential(client_id, secret)))
+            return Caller(self._check(ClientCredential(client_id, secret), address))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise Unauthenticated(
                 f"A credential is missing: send '{API_KEY_HEADER}: <client id>:<secret>', "
                 f"or 'Authorization: Bearer <token>' with a token from {TOKEN_ENDPOINT}"
             )
-        return Caller(self._subject_of(token.strip()))
+        return Caller(self._subject_of(token.strip(), address))
 
-    def issue(self, credential: ClientCredential | None) -> IssuedToken:
+    def issue(self, credential: ClientCredential | None, address: str = "") -> IssuedToken:
         if credential is None:
             raise Unauthenticated(
                 "client_id and client_secret are missing; send them in the form or with HTTP Basic"
             )
-        return self._sign(self._check(credential))
+        return self._sign(self._check(credential, address))
 
-    def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
-        claims = self._claims(token)
+    def exchange(self, token: str, credential: ClientCredential | None, address: str = "") -> IssuedToken:
+        claims = self._claims(token, address)
         if claims is None:
             raise InvalidInput(
                 "subject_token", "was not issued by this server, or its client has changed since"
             )
         # Iceberg's Java client exchanges an expired token and sends its secret as proof.
-        is_proven = credential is not None and self._check(credential) == claims.subject
+        is_proven = credential is not None and self._check(credential, address) == claims.subject
         if self._signer.has_expired(claims) and not is_proven:
             raise InvalidInput(
                 "subject_token", "has expired; request a new one with grant_type=client_credentials"
             )
         return self._sign(claims.subject)
 
-    def _check(self, credential: ClientCredential) -> str:
+    def _check(self, credential: ClientCredential, address: str) -> str:
         """Returns the client id. Takes the same time for an unknown client."""
+        self._failed_logins.check(address, credential.client_id)
         expected_digest = self._digests.get(credential.client_id, bytes(sha256().digest_size))
         is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), expected_digest)
         if not is_valid:
+            self._failed_logins.add(address, credential.client_id)
             raise Unauthenticated(
                 "The credential is not valid; it must be '<client id>:<secret>' of a client of this server"
             )
         return credential.client_id
 
-    def _subject_of(self, token: str) -> str:
-        claims = self._claims(token)
+    def _subject_of(self, token: str, address: str) -> str:
+        claims = self._claims(token, address)
         if claims is None:
             raise Unauthenticated(
                 "The bearer token was not issued by this server, or its client has changed since; "
@@ -179,9 +185,15 @@ class ClientAuthentication:
             raise Unauthenticated(f"The bearer token has expired; get a new one from {TOKEN_ENDPOINT}")
         return claims.subject
 
-    def _claims(self, token: str) -> Claims | None:
-        """The claims of a token whose client still exists and still has the same secret, else None."""
+    def _claims(self, token: str, address: str) -> Claims | None:
+        """The claims of a token whose client still exists and still has the same secret, else None.
+
+        A signature cannot be guessed, so a token that has one is heard from any address.
+        """
         claims = self._signer.verify(token)
+        if claims is None:
+            self._failed_logins.check(address)
+            self._failed_logins.add(address)
         digest = None if claims is None else self._digests.get(claims.subject)
         if claims is None or digest is None or claims.stamp != self._signer.stamp(digest):
             return None
@@ -197,13 +209,13 @@ class LocalAuthentication:
     def __init__(self, signer: Callable[[], TokenSigner]) -> None:
         self._make_signer = signer
 
-    def caller_of(self, headers: Headers) -> Caller:
+    def caller_of(self, headers: Headers, address: str = "") -> Caller:
         return LOCAL_CALLER
 
-    def issue(self, credential: ClientCredential | None) -> IssuedToken:
+    def issue(self, credential: ClientCredential | None, address: str = "") -> IssuedToken:
         return self._signer.sign(LOCAL_CALLER.principal, b"")
 
-    def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
+    def exchange(self, token: str, credential: ClientCredential | None, address: str = "") -> IssuedToken:
         return self.issue(credential)
 
     @cached_property
@@ -220,7 +232,11 @@ def open_authentication(settings: ServerSettings, cipher: InstallationCipher) ->
 
     if not settings.clients:
         return LocalAuthentication(signer)
-    return ClientAuthentication({name: client.digest for name, client in settings.clients.items()}, signer())
+    return ClientAuthentication(
+        {name: client.digest for name, client in settings.clients.items()},
+        signer(),
+        FailedLogins(settings.failed_logins_per_address, settings.failed_logins_per_client),
+    )
 
 
 def _encoded(value: bytes) -> str:

@@ -14,24 +14,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Limits
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
+from tidemill.server.connections import BoundedProtocol, ConnectionBounds, OpenConnections, sweep_connections
 from tidemill.server.health import WorkerState
 from tidemill.server.processes import GRACE_SECONDS, configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings
@@ -43,6 +45,8 @@ RESTART_SECONDS: Final = 1.0
 # lancedb polls a job every 5 seconds on one connection, and fails if it is closed at that moment.
 KEEP_ALIVE_SECONDS: Final = 75
 SHUTDOWN_SECONDS: Final = 5
+# Beside those of connections: of the database, of tables and of children.
+OTHER_FILES: Final = 1024
 WORKER_SILENCE: Final = timedelta(seconds=10)
 
 log = structlog.get_logger("tidemill.server")
@@ -62,8 +66,14 @@ def serve(settings: ServerSettings) -> None:
         *workers.children,
         *(_sibling_process(settings, listener) for _ in range(settings.processes - 1)),
     ]
+    bounds = settings.connection_bounds()
+    _allow_open_files(bounds.connections)
     limits = Limits(
-        runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles)
+        json_bytes=settings.max_json_bytes,
+        arrow_bytes=settings.max_arrow_bytes,
+        decoded_arrow_bytes=settings.max_decoded_arrow_bytes,
+        runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles),
+        trusted_proxies=bounds.trusted_proxies,
     )
     operations = build_operations(adapters, workers, workers.wake)
     app = create_app(operations, limits, adapters.authentication.caller_of)
@@ -71,7 +81,7 @@ def serve(settings: ServerSettings) -> None:
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
     server = AnnouncingServer(
-        _config(app), (lambda: _announce(settings, url)) if is_first else _announce_nothing
+        _config(app, bounds), (lambda: _announce(settings, url)) if is_first else _announce_nothing
     )
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
@@ -87,11 +97,21 @@ def serve(settings: ServerSettings) -> None:
         adapters.store.close()
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def _allow_open_files(connections: int) -> None:
+    """Raises the soft limit of open files, which is often 1024, so that connections do not use it up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def _config(app: ASGIApp, bounds: ConnectionBounds) -> uvicorn.Config:
+    protocol = partial(BoundedProtocol, bounds, OpenConnections(bounds))
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=CoalescingProtocol,
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -111,6 +131,7 @@ class AnnouncingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._sweeping = asyncio.create_task(sweep_connections(lambda: self.server_state.connections))
         self._announce()
 
 
@@ -250,44 +271,3 @@ def _remove_state_file(settings: ServerSettings) -> None:
     with suppress(FileNotFoundError):
         if json.loads(file.read_text())["pid"] == os.getpid():
             file.unlink()
-
-
-RESPONSE_START: Final = b"HTTP/1.1 "
-INTERIM_CONTINUE: Final = b"HTTP/1.1 100 "
-
-
-class CoalescingTransport:
-    """Holds back the head of a response until its body arrives, or until the next turn of the event loop.
-
-    uvicorn writes them separately, which costs two system calls and wakes the client twice.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._held_head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._held_head and data.startswith(RESPONSE_START) and not data.startswith(INTERIM_CONTINUE):
-            self._held_head = data
-            self._loop.call_soon(self._flush)
-            return
-        combined, self._held_head = self._held_head + data, b""
-        self._transport.write(combined)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._held_head:
-            head, self._held_head = self._held_head, b""
-            self._transport.write(head)
-
-
-class CoalescingProtocol(HttpToolsProtocol):
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("asyncio.Transport", CoalescingTransport(transport)))

@@ -21,6 +21,9 @@ from tidemill.functions.isolation.sandbox import Limits
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
 from tidemill.jobs.worker.leases import LeasePolicy
+from tidemill.protocols.http.addresses import Networks
+from tidemill.protocols.http.call import GIB, MIB
+from tidemill.server.connections import ConnectionBounds
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 
@@ -137,6 +140,20 @@ class ServerSettings(BaseSettings):
     secret_key: str | None = Field(default=None, repr=False)
     clients: dict[str, ClientSettings] = Field(default_factory=dict)
     token_lifetime_seconds: int = Field(default=3600, ge=1, le=31_536_000)
+    failed_logins_per_address: int = Field(default=20, ge=1)
+    failed_logins_per_client: int = Field(default=100, ge=1)
+    trusted_proxies: tuple[str, ...] = ()
+    max_header_bytes: int = Field(default=64 * 1024, ge=1024)
+    max_header_fields: int = Field(default=128, ge=16)
+    header_seconds: float = Field(default=30, gt=0)
+    body_seconds: float = Field(default=3600, gt=0)
+    stall_seconds: float = Field(default=30, gt=0)
+    min_bytes_per_second: int = Field(default=1024, ge=0)
+    max_connections: int = Field(default=4096, ge=1)
+    max_connections_per_address: int = Field(default=512, ge=1)
+    max_json_bytes: int = Field(default=MIB, ge=1024)
+    max_arrow_bytes: int = Field(default=GIB, ge=1024)
+    max_decoded_arrow_bytes: int = Field(default=512 * MIB, ge=1024)
     with_worker: bool = True
     exit_with_stdin: bool = False
     spark_master: str = "local[*]"
@@ -192,6 +209,19 @@ class ServerSettings(BaseSettings):
     @property
     def token_lifetime(self) -> timedelta:
         return timedelta(seconds=self.token_lifetime_seconds)
+
+    def connection_bounds(self) -> ConnectionBounds:
+        return ConnectionBounds(
+            header_bytes=self.max_header_bytes,
+            header_fields=self.max_header_fields,
+            header_seconds=self.header_seconds,
+            body_seconds=self.body_seconds,
+            stall_seconds=self.stall_seconds,
+            bytes_per_second=self.min_bytes_per_second,
+            connections=self.max_connections,
+            connections_per_address=self.max_connections_per_address,
+            trusted_proxies=Networks(self.trusted_proxies),
+        )
 
     def lease_policy(self) -> LeasePolicy:
         return LeasePolicy(
@@ -273,6 +303,7 @@ def load_settings(**overrides: Any) -> ServerSettings:
             "cannot be 'none' on a server with clients; 'trusted' gives whoever has the permission "
             "`function` the rights of an admin, 'sandbox' does not",
         )
+    Networks(settings.trusted_proxies)
     return settings
 
 

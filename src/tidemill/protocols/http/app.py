@@ -40,11 +40,14 @@ from tidemill.errors import (
     InvalidInput,
     MethodNotAllowed,
     PayloadTooLarge,
+    RequestTimeout,
+    Throttled,
     TidemillError,
     Unauthenticated,
     Unavailable,
 )
-from tidemill.protocols.http.call import Call, CallerResolver, Handler, Limits
+from tidemill.protocols.http.addresses import client_address
+from tidemill.protocols.http.call import SLOW_BODY, Call, CallerResolver, Handler, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
 
@@ -172,7 +175,9 @@ class HttpApp:
             return service.render_error(refusal)
 
     async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
-        caller = ANONYMOUS_CALLER if match.route.is_public else self._resolve_caller(request.headers)
+        address = client_address(_peer(request.scope), request.headers, self._limits.trusted_proxies)
+        is_public = match.route.is_public
+        caller = ANONYMOUS_CALLER if is_public else self._resolve_caller(request.headers, address)
         trace.caller = caller.principal
         call = Call(
             operations=self._operations,
@@ -183,6 +188,7 @@ class HttpApp:
             headers=request.headers,
             body=await self._read_body(request, match.route.body),
             raw_query=request.scope["query_string"],
+            address=address,
         )
         if match.route.is_quick and self._limits.runs_quick_on_loop:
             # Switching to a thread and back costs more than a read from the database.
@@ -245,6 +251,8 @@ async def _read_chunks(request: _Request, limit_bytes: int) -> AsyncIterator[byt
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
+        if request.scope.get("state", {}).get(SLOW_BODY):
+            raise RequestTimeout("The body arrives too slowly; send it again over a faster connection")
         chunk: bytes = message.get("body", b"")
         received += len(chunk)
         if received > limit_bytes:
@@ -269,6 +277,11 @@ def _error_response(service: Service, error: TidemillError, request: _Request, t
         case CommitStateUnknown():
             # No Retry-After: repeating the request without an idempotency key could apply it twice.
             pass
+        case Throttled():
+            response.headers["retry-after"] = str(error.retry_after_seconds)
+        case PayloadTooLarge() | RequestTimeout():
+            # The rest of the body is not read.
+            response.headers["connection"] = "close"
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
         case Unauthenticated():
@@ -276,6 +289,11 @@ def _error_response(service: Service, error: TidemillError, request: _Request, t
         case _:
             pass
     return response
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _raw_path(scope: Scope) -> bytes:

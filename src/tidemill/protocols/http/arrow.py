@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput, PayloadTooLarge
@@ -19,6 +20,7 @@ BATCH_COMPRESSION: Final = 3
 DICTIONARY_BATCH: Final = 2
 RECORD_BATCH: Final = 3
 STORED_UNCOMPRESSED: Final = -1
+VIEW_BYTES: Final = 16
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 FILE_MAGIC: Final = b"ARROW1"
 MAX_FIELDS: Final = 10_000
@@ -157,12 +159,26 @@ def _read(body: bytes, limit_bytes: int) -> pa.RecordBatchReader:
                 "body", f"has a batch of more than {MAX_BATCH_ROWS:,} rows; send smaller batches"
             )
         # Rows of nulls take no memory here, but do where they are stored.
-        total += max(batch.nbytes, batch.num_rows)
+        total += max(batch.nbytes, batch.num_rows) + sum(map(_bytes_behind_views, batch.columns))
         if total > limit_bytes:
             raise PayloadTooLarge("The decoded Arrow stream", limit_bytes)
         batches.append(batch)
     _check_end(body, source.tell())
     return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+
+def _bytes_behind_views(array: pa.Array) -> int:
+    """The size of what views refer to. Many can refer to the same bytes, but each value is stored."""
+    data_type = array.type
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _bytes_behind_views(array.storage)
+    if pa.types.is_string_view(data_type) or pa.types.is_binary_view(data_type):
+        # Each view has 16 bytes and starts with the length.
+        lengths = np.frombuffer(array.buffers()[1] or b"", np.int32)[:: VIEW_BYTES // 4]
+        return int(lengths[array.offset : array.offset + len(array)].sum(dtype=np.int64))
+    if pa.types.is_struct(data_type):
+        return sum(_bytes_behind_views(array.field(index)) for index in range(data_type.num_fields))
+    return _bytes_behind_views(array.values) if hasattr(array, "values") else 0
 
 
 def _check_end(body: bytes, end: int) -> None:

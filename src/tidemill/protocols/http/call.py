@@ -12,11 +12,14 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller
+from tidemill.protocols.http.addresses import NO_NETWORKS, Networks
 from tidemill.protocols.http.operations import Operations
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
+# Key of the state of a request whose body arrives too slowly; the HTTP server sets it.
+SLOW_BODY: Final = "tidemill.slow_body"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Limits:
     threads: int = 40
     waiting_threads: int = 256
     runs_quick_on_loop: bool = False
+    trusted_proxies: Networks = NO_NETWORKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,15 @@ class Call:
     headers: Headers
     body: bytes
     raw_query: bytes = b""
+    address: str = ""
 
 
 Handler: TypeAlias = Callable[[Call], Response]
-CallerResolver: TypeAlias = Callable[[Headers], Caller]
-"""Finds the caller of a request by its headers; raises Unauthenticated."""
+CallerResolver: TypeAlias = Callable[[Headers, str], Caller]
+"""Finds the caller of a request by its headers and address; raises Unauthenticated and Throttled."""
 
 
-def local_caller(_headers: Headers) -> Caller:
+def local_caller(_headers: Headers, _address: str) -> Caller:
     """For embedded servers: every caller is the owner, and credentials are ignored."""
     return LOCAL_CALLER
 

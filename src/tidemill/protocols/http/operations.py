@@ -70,10 +70,10 @@ class IssuedToken:
 
 
 class TokenIssuer(Protocol):
-    def issue(self, credential: ClientCredential | None) -> IssuedToken:
-        """Issues a token for the client; raises Unauthenticated."""
+    def issue(self, credential: ClientCredential | None, address: str = "") -> IssuedToken:
+        """Issues a token for the client; raises Unauthenticated and Throttled."""
 
-    def exchange(self, token: str, credential: ClientCredential | None) -> IssuedToken:
+    def exchange(self, token: str, credential: ClientCredential | None, address: str = "") -> IssuedToken:
         """Replaces a token; raises InvalidInput for a bad token, Unauthenticated for a bad credential."""
 
 

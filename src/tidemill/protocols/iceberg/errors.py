@@ -72,6 +72,7 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.PERMISSION_DENIED: IcebergError("ForbiddenException", 403),
     ErrorCode.UNAUTHENTICATED: IcebergError("NotAuthorizedException", 401),
     ErrorCode.THROTTLED: IcebergError("SlowDownException", 429),
+    ErrorCode.REQUEST_TIMEOUT: IcebergError("RequestTimeoutException", 408),
     ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
     # Sent with Retry-After, which makes Java repeat the commit with the same key.
     ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),

@@ -65,6 +65,7 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.PERMISSION_DENIED: LanceError(15, 403),
     ErrorCode.UNAUTHENTICATED: LanceError(16, 401),
     ErrorCode.THROTTLED: LanceError(21, 429),
+    ErrorCode.REQUEST_TIMEOUT: LanceError(13, 408),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
     # lancedb retries every write, even inserts, after 409, 429, 500, 502, 503 and 504, and after no other.

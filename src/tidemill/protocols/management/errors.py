@@ -52,6 +52,7 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.PERMISSION_DENIED: 403,
     ErrorCode.UNAUTHENTICATED: 401,
     ErrorCode.THROTTLED: 429,
+    ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.UNSUPPORTED: 406,
     ErrorCode.UNAVAILABLE: 503,
     # Not 500 or 503, which many HTTP clients retry: the request may have taken effect.

@@ -57,8 +57,8 @@ def _issue(call: Call, form: Form) -> IssuedToken:
     grant_type, credential = _grant_type(form), _credential(form, call.headers)
     try:
         if grant_type == CLIENT_CREDENTIALS:
-            return call.operations.tokens.issue(credential)
-        return call.operations.tokens.exchange(_subject_token(form), credential)
+            return call.operations.tokens.issue(credential, call.address)
+        return call.operations.tokens.exchange(_subject_token(form), credential, call.address)
     except Unauthenticated as error:
         raise _OAuthError("invalid_client", str(error), 401) from error
     except InvalidInput as error:
