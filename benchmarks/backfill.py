@@ -34,7 +34,7 @@ VECTOR: Final = pa.list_(pa.float32(), DIMENSIONS)
 # The raw and our copy of the vectors, plus checkpoints and headroom.
 VECTOR_COPIES: Final = 3
 WHERES: Final = {"1 % in one place": "id < {rows} / 100", "1 % all over": "id % 100 = 7"}
-ISOLATIONS: Final = ("none", "process")
+ISOLATIONS: Final = ("none", "trusted", "sandbox")
 SAMPLE_SECONDS: Final = 0.02
 TASK_MARKS: Final = ("tidemill.spark.daemon", "pyspark.daemon", "pyspark/daemon")
 GENEVA_ROWS: Final = 100_000

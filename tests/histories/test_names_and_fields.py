@@ -225,3 +225,20 @@ def test_segments_that_nobody_uses_are_removed(engine: Engine, table: TableIdent
     assert left.exists()
     engine.checkpoints.sweep_segments(timedelta(seconds=-1), paths)
     assert list(folder.rglob("*.fingerprints")) == [used]
+
+
+@pytest.mark.parametrize("is_past", [False, True], ids=["through the catalog", "past the catalog"])
+def test_a_rename_is_followed_though_nobody_looks_before_its_trace_is_gone(
+    engine: Engine, table: TableIdent, is_past: bool
+) -> None:
+    """An overwrite gives all fields new ids, and a clean-up removes the versions that tell of the rename."""
+    succeeded(engine.backfill(table, "y"))
+    rename(past_the_catalog(engine, table) if is_past else engine.open(table), y="z", x="raw")
+    handle = engine.open(table)
+    handle.insert(handle.to_table(), mode="overwrite")
+    engine.open(table).cleanup_old_versions(timedelta(0))
+    assert status(engine, table, "z").fresh == 3
+    CALLS.clear()
+    engine.append(table, pa.table({"id": [4], "raw": [4], "clean": [40]}))
+    succeeded(engine.backfill(table, "z"))
+    assert CALLS == [4]

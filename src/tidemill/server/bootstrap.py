@@ -24,6 +24,7 @@ from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.jobs.model.jobs import Clusters
+from tidemill.jobs.planning.bindings import ColumnBindings
 from tidemill.jobs.planning.column_progress import Assessor
 from tidemill.jobs.service.column_drops import ColumnDrops
 from tidemill.jobs.service.columns import ColumnOperations
@@ -102,6 +103,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
+    versions.on_other_fields = ColumnBindings(store, sources).columns_of
     return Adapters(
         store=store,
         files=files,

@@ -19,6 +19,7 @@ from tidemill.lance.versions.manifest_format import (
     DamagedManifest,
     FeatureFlag,
     check_staged,
+    read_field_ids,
     read_manifest,
 )
 
@@ -300,3 +301,13 @@ def test_a_mutated_manifest_raises_nothing_but_its_own_error(
             check_staged(damaged, 4, "main", check)
         except InvalidInput:
             continue
+
+
+def test_ids_of_columns_are_those_that_lance_tells(tmp_path: Path) -> None:
+    point = pa.struct([pa.field("x", pa.int64()), pa.field("id", pa.list_(pa.string()))])
+    columns = {"id": pa.array([1]), "point": pa.array([{"x": 1, "id": ["a"]}], point), "näme": pa.array([2])}
+    dataset = lance.write_dataset(pa.table(columns), tmp_path / "t", enable_v2_manifest_paths=True)
+    dataset.alter_columns({"path": "id", "name": "key"})
+    ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    assert read_field_ids(manifest_bytes(tmp_path / "t", dataset.version)) == ids
+    assert set(ids) == {"key", "point", "näme"}

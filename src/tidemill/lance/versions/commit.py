@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
+import structlog
+
 from tidemill.catalog.errors import (
     BranchNotFound,
     TableHasNoData,
@@ -34,10 +36,10 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Page, Table, TableKind, TableVersion, VersionEntry
 from tidemill.catalog.ports import Authorizer, TableFiles
 from tidemill.catalog.retries import run_repeatable
-from tidemill.errors import CommitStateUnknown, InvalidInput, Unavailable
+from tidemill.errors import CommitStateUnknown, InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
 from tidemill.lance.model.tables import check_branch_name
-from tidemill.lance.versions.manifest_format import read_manifest
+from tidemill.lance.versions.manifest_format import read_field_ids, read_manifest
 from tidemill.lance.versions.manifests import (
     StagedManifest,
     StagedManifestMissing,
@@ -49,6 +51,8 @@ from tidemill.lance.versions.reconcile import VersionOvertaken, VersionSettling
 MAX_CHECKED_SINGLY: Final = 20
 """Up to this many versions are checked in storage one by one; for more, the directory is listed."""
 ATTEMPTS: Final = 5
+
+log = structlog.get_logger("tidemill.catalog")
 
 
 class Order(Enum):
@@ -65,6 +69,8 @@ class VersionOperations:
         self.remove_deleted = self._settling.remove_deleted
         self.withdraw = self._settling.withdraw
         self.resolved = self._manifests.resolved
+        # Called when a commit gives other names or ids to fields that computed columns use.
+        self.on_other_fields: Callable[[Table], object] | None = None
 
     def create(self, caller: Caller, ident: TableIdent, branch: str, entry: VersionEntry) -> TableVersion:
         """Commits a client's staged manifest. The first version of a branch comes before its reference."""
@@ -119,12 +125,29 @@ class VersionOperations:
                     raise
             else:
                 if settled is not None:
+                    self._follow_fields(table, staged)
                     return settled
         if staged is None:
             raise StagedManifestMissing(entry)
         raise Unavailable(
             f"Version {entry.version} of {table.ident} keeps appearing and disappearing; try again"
         )
+
+    def _follow_fields(self, table: Table, staged: StagedManifest | None) -> None:
+        """Follows renamed fields now: an overwrite and a clean-up would leave nothing to trace them by."""
+        if self.on_other_fields is None or staged is None or table.branch != MAIN_BRANCH:
+            return
+        with self._store.reading() as tx:
+            columns = tx.derived.list_columns(table.table_id)
+        if not columns:
+            return
+        try:
+            names = read_field_ids(staged.content).items()
+            if not all(column.field_ids.items() <= names for column in columns):
+                self.on_other_fields(table)
+        except (TidemillError, OSError, ValueError) as error:
+            # The commit is done; whoever looks at the columns next follows them.
+            log.warning("fields_not_followed", table=str(table.ident), error=str(error)[:200])
 
     def _reserve(
         self,

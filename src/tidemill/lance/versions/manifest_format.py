@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
@@ -53,6 +53,7 @@ KNOWN_FLAGS: Final = sum(FeatureFlag)
 class ManifestField(IntEnum):
     """Field numbers of `Manifest` in Lance's table.proto that matter here."""
 
+    FIELDS = 1
     FRAGMENTS = 2
     VERSION = 3
     INDEX_SECTION = 6
@@ -80,6 +81,11 @@ EXTERNAL_FILES: Final = frozenset(
         FragmentField.EXTERNAL_CREATED,
     }
 )
+FIELD_NAME: Final = 2
+FIELD_ID: Final = 3
+FIELD_PARENT: Final = 4
+# -1 as a number of 64 bits.
+NO_PARENT: Final = 2**64 - 1
 # `DataFile.path`, `ExternalFile.path` and `IndexFile.path` share this field number.
 FILE_PATH: Final = 1
 BASE_PATH: Final = 4
@@ -151,6 +157,18 @@ def check_staged(data: bytes, version: int, branch: str, may_use_base: Callable[
 
 def read_manifest(data: bytes) -> Manifest:
     """Parses a manifest. Raises DamagedManifest, and nothing else, for invalid bytes."""
+    content, message = _parts(data)
+    return _ManifestReader(content).read(message)
+
+
+def read_field_ids(data: bytes) -> Mapping[str, int]:
+    """The ids of the columns' fields by name. Raises DamagedManifest."""
+    content, message = _parts(data)
+    return _ManifestReader(content).read_field_ids(message)
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    """What is before the footer, and the message of the manifest in it."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise DamagedManifest(f"it is larger than {MAX_MANIFEST_BYTES:,} bytes")
     if len(data) < TAIL.size:
@@ -162,7 +180,7 @@ def read_manifest(data: bytes) -> Manifest:
     message = _message_at(content, position)
     if position + LENGTH.size + len(message) != len(content):
         raise DamagedManifest("its length does not match its contents")
-    return _ManifestReader(content).read(message)
+    return content, message
 
 
 def _identity_problem(manifest: Manifest, version: int, branch: str) -> str | None:
@@ -232,6 +250,21 @@ class _ManifestReader:
             has_overlays=self._has_overlays,
             transaction_file=self._transaction_file,
         )
+
+    def read_field_ids(self, message: bytes) -> Mapping[str, int]:
+        ids: dict[str, int] = {}
+        for number, value in self._fields(message):
+            if number != ManifestField.FIELDS:
+                continue
+            name, numbers = "", {FIELD_ID: 0, FIELD_PARENT: 0}
+            for part, content in self._fields(_bytes(value)):
+                if part == FIELD_NAME:
+                    name = _bytes(content).decode(errors="replace")
+                elif part in numbers:
+                    numbers[part] = _integer(content)
+            if numbers[FIELD_PARENT] == NO_PARENT:
+                ids[name] = numbers[FIELD_ID]
+        return ids
 
     def _read_field(self, number: int, value: WireValue) -> None:
         match number:
