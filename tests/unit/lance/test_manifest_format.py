@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lance
 import pyarrow as pa
@@ -307,7 +307,8 @@ def test_ids_of_columns_are_those_that_lance_tells(tmp_path: Path) -> None:
     point = pa.struct([pa.field("x", pa.int64()), pa.field("id", pa.list_(pa.string()))])
     columns = {"id": pa.array([1]), "point": pa.array([{"x": 1, "id": ["a"]}], point), "näme": pa.array([2])}
     dataset = lance.write_dataset(pa.table(columns), tmp_path / "t", enable_v2_manifest_paths=True)
-    dataset.alter_columns({"path": "id", "name": "key"})
+    renamed: Any = {"path": "id", "name": "key"}
+    dataset.alter_columns(renamed)
     ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
     assert read_field_ids(manifest_bytes(tmp_path / "t", dataset.version)) == ids
     assert set(ids) == {"key", "point", "näme"}
