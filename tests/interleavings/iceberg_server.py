@@ -27,7 +27,7 @@ from tidemill.protocols.http.routing import Router, path_segments
 from tidemill.protocols.iceberg.errors import ICEBERG_ERRORS
 from tidemill.protocols.iceberg.idempotency import HEADER
 from tidemill.protocols.iceberg.service import ROUTES
-from tidemill.server.access_control import AllowEverything
+from tidemill.server.access.grants import AllowEverything
 from tidemill.server.bootstrap import build_iceberg, build_purger
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import SqlStore

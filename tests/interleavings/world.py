@@ -48,7 +48,7 @@ from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
 from tidemill.lance.tables import LanceTableSnapshots, TableOperations
 from tidemill.lance.versions.commit import Order, VersionOperations
-from tidemill.server.access_control import AllowEverything
+from tidemill.server.access.grants import AllowEverything
 from tidemill.storage.local import LocalTableFiles
 from tidemill.storage.warehouse import Warehouse
 from tidemill.store.engine import SqlStore, open_store

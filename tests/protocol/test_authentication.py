@@ -21,7 +21,9 @@ from pyiceberg.catalog.rest import RestCatalog
 import tidemill
 from tests.conftest import RunningServer, start_server
 from tidemill.sdk.errors import Forbidden, Unauthenticated
-from tidemill.server.access_control import TOKEN_KEY, InstallationCipher, TokenSigner
+from tidemill.server.access.authentication import TOKEN_KEY
+from tidemill.server.access.cipher import InstallationCipher
+from tidemill.server.access.tokens import TokenSigner
 from tidemill.server.settings import load_settings
 
 OWNER, READER = "owner:all-of-it", "reader:only-looking"

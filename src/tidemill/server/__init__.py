@@ -4,8 +4,8 @@
     bootstrap.py                       wiring: which adapter implements which port
     serve.py                           the HTTP server, its sibling processes and the workers it starts
     worker.py                          the worker: one Spark session, one job at a time, and maintenance
-    access_control.py                  who the caller is, what they may do, and the secret key
-    connections.py, failed_logins.py   what clients may send before they have authenticated
+    access/                            who the caller is, what they may do, and the secret key
+    connections.py                     what clients may send before they have authenticated
     health.py                          the health check
     processes.py                       logs of both processes, and how they stop when their parent is gone
 

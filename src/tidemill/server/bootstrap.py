@@ -50,13 +50,9 @@ from tidemill.lance.tables import SnapshotOperations, TableOperations
 from tidemill.lance.transactions import TransactionOperations
 from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
-from tidemill.server.access_control import (
-    AllowEverything,
-    Authentication,
-    GrantAuthorizer,
-    InstallationCipher,
-    open_authentication,
-)
+from tidemill.server.access.authentication import Authentication, open_authentication
+from tidemill.server.access.cipher import InstallationCipher
+from tidemill.server.access.grants import AllowEverything, GrantAuthorizer
 from tidemill.server.health import ServerHealth, WorkerLiveness
 from tidemill.server.settings import ServerSettings
 from tidemill.storage.local import LocalTableFiles

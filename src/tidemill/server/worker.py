@@ -51,7 +51,7 @@ from tidemill.lance.checkpoints import LanceCheckpoints
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.publisher import LancePublisher
 from tidemill.lance.view_results import LanceViewResults
-from tidemill.server.access_control import AllowEverything
+from tidemill.server.access.grants import AllowEverything
 from tidemill.server.bootstrap import Adapters, build_jobs, build_purger, open_adapters
 from tidemill.server.processes import configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings

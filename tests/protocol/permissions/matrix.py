@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.protocol.permissions.objects import Objects
 from tidemill.catalog.model.callers import Permission
-from tidemill.server.access_control import IMPLIED
+from tidemill.server.access.grants import IMPLIED
 
 ROOT, HOME, AWAY, TABLE, SYSTEM = "", "home", "away", "table", "__system"
 NAMESPACES: Final = (HOME, AWAY, TABLE, SYSTEM)

@@ -7,7 +7,7 @@ import pytest
 from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.server.access_control import IMPLIED, GrantAuthorizer
+from tidemill.server.access.grants import IMPLIED, GrantAuthorizer
 
 ADA = Caller("ada")
 HOME, AWAY = NamespacePath(("home",)), NamespacePath(("away",))

@@ -14,7 +14,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, table_ident
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
 from tidemill.errors import PermissionDenied
 from tidemill.lance.stored_queries import StoredQueryOperations
-from tidemill.server.access_control import GrantAuthorizer
+from tidemill.server.access.grants import GrantAuthorizer
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
 

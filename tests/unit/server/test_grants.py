@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidemill.catalog.model.callers import BACKFILL_CALLER, LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import PermissionDenied
-from tidemill.server.access_control import GrantAuthorizer
+from tidemill.server.access.grants import GrantAuthorizer
 
 ADA = Caller("ada")
 ROOT = NamespacePath()

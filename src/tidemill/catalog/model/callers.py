@@ -30,9 +30,10 @@ class StorageAccess(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The principal on whose behalf an operation runs."""
+    """The principal on whose behalf an operation runs, and the roles that its credential conveys."""
 
     principal: str
+    roles: frozenset[str] = frozenset()
 
 
 LOCAL_CALLER: Final = Caller("local")

@@ -177,7 +177,7 @@ class HttpApp:
     async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
         address = client_address(_peer(request.scope), request.headers, self._limits.trusted_proxies)
         is_public = match.route.is_public
-        caller = ANONYMOUS_CALLER if is_public else self._resolve_caller(request.headers, address)
+        caller = ANONYMOUS_CALLER if is_public else await self._resolve_caller(request.headers, address)
         trace.caller = caller.principal
         call = Call(
             operations=self._operations,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -54,11 +54,11 @@ class Call:
 
 
 Handler: TypeAlias = Callable[[Call], Response]
-CallerResolver: TypeAlias = Callable[[Headers, str], Caller]
+CallerResolver: TypeAlias = Callable[[Headers, str], Awaitable[Caller]]
 """Finds the caller of a request by its headers and address; raises Unauthenticated and Throttled."""
 
 
-def local_caller(_headers: Headers, _address: str) -> Caller:
+async def local_caller(_headers: Headers, _address: str) -> Caller:
     """For embedded servers: every caller is the owner, and credentials are ignored."""
     return LOCAL_CALLER
 

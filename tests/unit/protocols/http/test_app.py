@@ -98,7 +98,7 @@ def test_unavailable_says_when_to_come_back() -> None:
 
 
 def test_the_caller_is_found_in_one_place() -> None:
-    def refuse(headers: Headers, _: str) -> Caller:
+    async def refuse(headers: Headers, _: str) -> Caller:
         raise PermissionDenied(headers["x-api-key"], "read", "anything")
 
     answer = Stand(callers=refuse).get("/v1/namespace/$/list", headers={"x-api-key": "k"})

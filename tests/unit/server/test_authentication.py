@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import urlsafe_b64decode
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -16,13 +18,9 @@ from starlette.datastructures import Headers
 from tidemill.catalog.model.callers import LOCAL_CALLER, OWN_PRINCIPALS, Caller
 from tidemill.errors import InvalidInput, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential
-from tidemill.server.access_control import (
-    KEY_FILE,
-    ClientAuthentication,
-    InstallationCipher,
-    TokenSigner,
-    open_authentication,
-)
+from tidemill.server.access.authentication import Authentication, ClientAuthentication, open_authentication
+from tidemill.server.access.cipher import KEY_FILE, InstallationCipher
+from tidemill.server.access.tokens import TokenSigner
 from tidemill.server.serve import _as_environment, serve
 from tidemill.server.settings import ServerSettings, load_settings
 
@@ -41,6 +39,10 @@ class Clock:
         return self.now
 
 
+def caller_of(authentication: Authentication, headers: Mapping[str, str]) -> Caller:
+    return asyncio.run(authentication.caller_of(Headers(headers)))
+
+
 class Door:
     """Authentication of one client, with a clock that stands until it is moved."""
 
@@ -50,8 +52,8 @@ class Door:
         self.authentication = ClientAuthentication({"ada": sha256(secret).digest()}, self.signer)
 
     def caller(self, **headers: str) -> Caller:
-        return self.authentication.caller_of(
-            Headers({name.replace("_", "-"): value for name, value in headers.items()})
+        return caller_of(
+            self.authentication, {name.replace("_", "-"): value for name, value in headers.items()}
         )
 
     def token(self) -> str:
@@ -175,7 +177,7 @@ def test_an_expired_token_is_exchanged_only_for_the_client_that_proves_to_be_its
 def test_the_embedded_mode_looks_at_no_credential(tmp_path: Path) -> None:
     settings = load_settings(root=tmp_path)
     embedded = open_authentication(settings, InstallationCipher(settings))
-    assert embedded.caller_of(Headers({"authorization": "Bearer None"})) == LOCAL_CALLER
+    assert caller_of(embedded, {"authorization": "Bearer None"}) == LOCAL_CALLER
     assert not (tmp_path / KEY_FILE).exists()
     assert embedded.issue(WRONG).value
     assert embedded.exchange("nothing", None).value
@@ -188,8 +190,8 @@ def test_a_token_of_the_embedded_mode_is_worth_nothing_to_a_server_with_clients(
     )
     token = open_authentication(embedded, InstallationCipher(embedded)).issue(None).value
     with pytest.raises(Unauthenticated):
-        open_authentication(strict, InstallationCipher(strict)).caller_of(
-            Headers({"authorization": f"Bearer {token}"})
+        caller_of(
+            open_authentication(strict, InstallationCipher(strict)), {"authorization": f"Bearer {token}"}
         )
 
 

@@ -1,0 +1,11 @@
+"""Who calls, and what they may do.
+
+- `authentication`: finds the caller of a request by its API key or bearer token
+- `tokens`: signs and verifies the tokens that this server issues
+- `failed_logins`: slows down callers who guess
+- `grants`: what a caller may do where
+- `cipher`: the secret key of the installation
+
+The HTTP layer calls `Authentication`; operations call the `Authorizer` port of the catalog. Nothing below
+`server` imports this package.
+"""
