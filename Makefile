@@ -4,7 +4,7 @@ RUN = JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" $(BIN)
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-deep interop clients rck differential storm lint check docs tables bench serve format lock clean
+.PHONY: setup demo test test-deep security interop clients rck differential storm lint check docs tables bench serve format lock clean
 
 setup:
 	@scripts/setup
@@ -32,6 +32,10 @@ differential: setup
 
 storm: setup
 	@$(RUN)/python -m pytest -m deep tests/interop/test_storm.py --timeout 7200
+
+security: setup
+	@TIDEMILL_ATTACK_SHARE=1 $(RUN)/python -m pytest --timeout 3600 tests/security tests/protocol/permissions \
+		tests/protocol/test_authentication.py tests/protocol/test_fuzz.py tests/protocol/test_nested_sql.py
 
 lint: setup
 	$(BIN)/ruff format --check .

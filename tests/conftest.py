@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 import tidemill
 from tests.object_store import ObjectStore, running_object_store
 from tests.operations import driven_by
+from tests.security.counting import AttackReport
 from tests.specification.reporting import SpecificationReport
 
 # Lance reads this when it is imported, which nothing has done yet.
@@ -36,6 +37,7 @@ TRUSTED = {"TIDEMILL_FUNCTION_ISOLATION": "trusted"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SpecificationReport(), "specification report")
+    config.pluginmanager.register(AttackReport(), "attack report")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,7 @@ from tidemill.server.access.cipher import InstallationCipher
 from tidemill.server.access.tokens import TokenSigner
 from tidemill.server.settings import load_settings
 
+ATTACK_CLASS = "credentials of clients"
 OWNER, READER = "owner:all-of-it", "reader:only-looking"
 CLIENTS: Final[dict[str, Any]] = {
     "owner": {"secret": "all-of-it"},

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import RunningServer, start_server
 
+ATTACK_CLASS = "requests before authentication"
 HEADER_BYTES: Final = 16 * 1024
 SECONDS: Final = 1
 CONNECTIONS: Final = 500

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import RunningServer
 
+ATTACK_CLASS = "bodies that grow"
 VALUE_BYTES = 1 << 20
 ROWS = 20_000
 

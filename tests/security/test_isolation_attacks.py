@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill
+from tests.security.counting import count_attack
 from tests.security.isolation_attacks import (
     ATTACKS,
     MEMORY_BYTES,
@@ -107,6 +108,12 @@ def outcomes() -> dict[str, Outcome]:
 @pytest.mark.parametrize("carrier", ["function", "table function"])
 def test_users_code_gets_nothing(carrier: str, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[carrier]
+    for name in outcome.tried:
+        count_attack(
+            f"code of a {carrier}",
+            status=500 if name in outcome.errors else 0,
+            got_through=name in outcome.got_through,
+        )
     assert outcome.tried == list(ATTACKS)
     assert outcome.got_through == {}
     assert outcome.errors == {}

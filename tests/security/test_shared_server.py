@@ -15,6 +15,7 @@ from tests.e2e.tables import TIMEOUT
 from tidemill.functions.isolation import confinement
 from tidemill.sdk.errors import InvalidRequest
 
+ATTACK_CLASS = "a team against the server it shares"
 PLANTED = "planted-7f3a9c"
 SECRET = "long-enough-for-a-secret"
 CLIENTS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tests.security.counting import count_attack
 from tidemill.errors import InvalidInput
 from tidemill.jobs.views.sql.functions import NOT_ALLOWED
 from tidemill.jobs.views.sql.plan import plan_sql
@@ -65,5 +66,10 @@ def attack() -> tuple[int, list[str], list[str]]:
 
 def test_no_function_outside_of_the_allow_list_gets_through() -> None:
     tried, through, errors = attack()
+    count_attack("SQL functions that are not allowed", times=tried)
+    for _ in through:
+        count_attack("SQL functions that are not allowed", got_through=True, times=0)
+    for _ in errors:
+        count_attack("SQL functions that are not allowed", status=500, times=0)
     assert tried == len(NOT_ALLOWED) * len(WRITINGS) * len(PLACES)
     assert (through[:5], errors[:5]) == ([], [])

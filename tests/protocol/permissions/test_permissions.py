@@ -41,6 +41,7 @@ from tests.protocol.permissions.matrix import (
     trusted,
 )
 from tests.protocol.permissions.objects import Objects
+from tests.security.counting import count_attack
 from tidemill.protocols.iceberg.service import ICEBERG_SERVICE
 from tidemill.protocols.lance.service import LANCE_SERVICE
 from tidemill.protocols.management.service import MANAGEMENT_SERVICE
@@ -151,6 +152,9 @@ def remote(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) 
 
 def check_forbidden(answer: httpx.Response, need: Need | None = None) -> None:
     """The refusal in the form of its protocol; it names the permission and what it is missing on."""
+    count_attack(
+        "routes called without a permission", status=answer.status_code, got_through=answer.is_success
+    )
     assert answer.status_code == 403, f"{answer.status_code} {answer.text}"
     if answer.request.method == "HEAD":
         return
