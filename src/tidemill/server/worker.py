@@ -43,7 +43,7 @@ from tidemill.jobs.ports import JobStore
 from tidemill.jobs.worker.auto_jobs import AutoBackfill, AutoRefresh
 from tidemill.jobs.worker.backfill import BackfillRunner
 from tidemill.jobs.worker.indexing import IndexRunner
-from tidemill.jobs.worker.leases import JobWorker
+from tidemill.jobs.worker.leases import SPARK_DIED, SPARK_NOT_STARTED, JobWorker
 from tidemill.jobs.worker.preview import PreviewRunner
 from tidemill.jobs.worker.refresh import RefreshRunner, ViewEvaluator
 from tidemill.jobs.worker.verify import VerifyRunner
@@ -64,6 +64,7 @@ HEARTBEAT_SECONDS: Final = 2.0
 CHECKPOINT_CLEANUP_SECONDS: Final = 3600.0
 PURGE_SECONDS: Final = 60.0
 CHECKPOINT_AGE: Final = timedelta(days=7)
+MAX_REASON: Final = 500
 
 log = structlog.get_logger("tidemill.worker")
 
@@ -169,17 +170,23 @@ def _run(worker: JobWorker, spark: SparkStart, job: Job) -> None:
     try:
         worker.run(job)
     except SparkNotStarted as error:
-        worker.give_back(job, "spark_not_started", str(error))
+        worker.give_back(job, SPARK_NOT_STARTED, str(error))
         raise
     except Exception as error:
         cluster = spark.find()
         if cluster is not None and not cluster.is_alive():
-            worker.release(job)
+            worker.give_back(
+                job, SPARK_DIED, f"The last error was {type(error).__name__}: {error}"[:MAX_REASON]
+            )
             raise SparkDied(f"Spark died during job {job.job_id}") from error
         log.exception("job failed unexpectedly", job=job.job_id)
         name = type(error).__name__
         worker.fail(job, Failure(f"{name}: {error}", name, traceback.format_exc()))
     log.info("job ended", job=job.job_id)
+    cluster = spark.find()
+    if cluster is not None and not cluster.is_alive():
+        # The next job must not be blamed for it.
+        raise SparkDied(f"Spark died during job {job.job_id}")
 
 
 def _send_heartbeats(adapters: Adapters, owner: str, is_stopping: Event) -> None:

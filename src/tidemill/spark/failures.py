@@ -24,6 +24,7 @@ PROCESS_ENDED: Final = "Python worker exited unexpectedly"
 TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\).*?(?=\n+\tat |\Z)", re.DOTALL)
 RAISED_LINE: Final = re.compile(r"^(?:\w+\.)*([A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
 STACK_OVERFLOW: Final = "java.lang.StackOverflowError"
+OUT_OF_MEMORY: Final = "java.lang.OutOfMemoryError"
 MAX_MESSAGE_LENGTH: Final = 500
 
 
@@ -64,6 +65,11 @@ def statement_failure(error: Exception) -> TidemillError:
         return StatementFailed(f"a task failed: {_raised(trace.group())[1]}"[:MAX_MESSAGE_LENGTH])
     if STACK_OVERFLOW in text:
         return StatementFailed("Spark cannot evaluate the view: the statement is nested too deeply for Spark")
+    if OUT_OF_MEMORY in text:
+        return StatementFailed(
+            "Spark ran out of memory: a value, row or group of the view is larger than what Spark has; "
+            "make it smaller, or give Spark more with `spark.driver.memory` and `spark.executor.memory`"
+        )
     first = text.splitlines()[0] if text else type(error).__name__
     return StatementFailed(f"Spark cannot evaluate the view: {first}"[:MAX_MESSAGE_LENGTH])
 

@@ -51,3 +51,8 @@ def test_what_spark_refuses_is_told_in_its_first_line() -> None:
 def test_a_lost_process_is_recognized_everywhere(translate: object) -> None:
     assert callable(translate)
     assert isinstance(translate(PySparkException(LOST)), TaskProcessLost)
+
+
+def test_a_statement_that_needs_too_much_memory_is_told_what_to_do() -> None:
+    error = PySparkException("An error occurred.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x.y")
+    assert "spark.driver.memory" in str(statement_failure(error))

@@ -146,6 +146,21 @@ def test_a_job_is_given_back_with_the_reason_why_spark_did_not_start(
     assert ended.failure.message.endswith("Spark did not start: no Java")
 
 
+def test_a_job_that_kills_spark_again_and_again_is_given_up(engine: Engine, table: TableIdent) -> None:
+    policy = LeasePolicy(max_spark_deaths=2)
+    engine.worker = engine.new_worker("first", policy)
+    job = submitted(engine, table)
+    for _ in range(policy.max_spark_deaths):
+        claimed = engine.worker.claim()
+        assert claimed is not None
+        engine.worker.give_back(claimed, "spark_died", "The last error was Py4JError: no answer")
+    ended = engine.run(job)
+    assert ended.state is JobState.FAILED
+    assert ended.failure is not None
+    assert "Spark died 2 times while it ran this job" in ended.failure.message
+    assert "no answer" in ended.failure.message
+
+
 def test_the_end_of_the_start_is_announced_whether_it_succeeds_or_fails() -> None:
     ends: list[str] = []
     found = SparkStart.begin(lambda: CLUSTER, lambda: ends.append("opened"))

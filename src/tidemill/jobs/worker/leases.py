@@ -88,6 +88,10 @@ class RunningJob:
         tx.leases.record_progress(self.lease, self.progress)
 
 
+SPARK_NOT_STARTED: Final = "spark_not_started"
+SPARK_DIED: Final = "spark_died"
+
+
 @dataclass(frozen=True)
 class LeasePolicy:
     """How long a claim holds without a sign of life, and how often one is given."""
@@ -98,6 +102,8 @@ class LeasePolicy:
     cancel_poll: timedelta = timedelta(seconds=1)
     # A job that kills every worker it is given to has to end, too.
     max_attempts: int = 10
+    # Spark takes its worker with it when it dies, and all other jobs wait for the next one.
+    max_spark_deaths: int = 3
 
 
 class JobRunner(Protocol):
@@ -136,8 +142,9 @@ class JobWorker:
         running = RunningJob(self._store, job, self._owner)
         self._current = running
         running.apply_signals(job)
-        if job.attempt > self._policy.max_attempts:
-            self._finish(running, JobState.FAILED, None, Failure(self._given_up(job)))
+        reason = self._reason_to_give_up(job)
+        if reason is not None:
+            self._finish(running, JobState.FAILED, None, Failure(reason))
             return
         with self._kept_alive(running), suppress(LeaseLost):
             try:
@@ -175,11 +182,18 @@ class JobWorker:
             tx.events.append(job.job_id, kind, {"message": reason})
             tx.leases.release(lease)
 
-    def _given_up(self, job: Job) -> str:
-        message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
-        with self._store.transaction() as tx:
+    def _reason_to_give_up(self, job: Job) -> str | None:
+        if job.attempt == 1:
+            return None
+        with self._store.reading() as tx:
             events = tx.events.list_after(job.job_id, 0)
-        reasons = [event.data["message"] for event in events if event.kind == "spark_not_started"]
+        deaths = [event.data["message"] for event in events if event.kind == SPARK_DIED]
+        if len(deaths) >= self._policy.max_spark_deaths:
+            return f"given up: Spark died {len(deaths)} times while it ran this job. {deaths[-1]}"
+        if job.attempt <= self._policy.max_attempts:
+            return None
+        message = f"given up: {job.attempt - 1} workers took the job and none came to its end"
+        reasons = [event.data["message"] for event in events if event.kind == SPARK_NOT_STARTED]
         return f"{message}. {reasons[-1]}" if reasons else message
 
     def fail(self, job: Job, failure: Failure) -> None:
