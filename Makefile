@@ -34,7 +34,7 @@ storm: setup
 	@$(RUN)/python -m pytest -m deep tests/interop/test_storm.py --timeout 7200
 
 security: setup
-	@TIDEMILL_ATTACK_SHARE=1 $(RUN)/python -m pytest --timeout 3600 tests/security tests/protocol/permissions \
+	@TIDEMILL_ATTACK_SHARE=1 $(RUN)/python -m pytest -m "deep or not deep" --timeout 3600 tests/security tests/protocol/permissions \
 		tests/protocol/test_authentication.py tests/protocol/test_fuzz.py tests/protocol/test_nested_sql.py
 
 lint: setup
