@@ -23,6 +23,11 @@ MAX_EVENT_BYTES: Final = 16_000
 MAX_TRACEBACK_BYTES: Final = 8_000
 # Events with fewer characters are below the limit in any encoding.
 SHORT_EVENT_CHARACTERS: Final = 2_000
+MAX_KEYS: Final = 40
+MAX_KEY: Final = 60
+ALWAYS_KEPT: Final = frozenset({"event", "level", "timestamp", "exception", "request_id", "job"})
+# JSON lines hold no larger integers.
+MAX_INTEGER: Final = 2**63 - 1
 
 
 def configure_logs(level: str) -> None:
@@ -48,19 +53,38 @@ def configure_logs(level: str) -> None:
 
 
 def cut_long_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Keeps an event below 16 KB: tracebacks and request texts can be of any length."""
-    if sum(map(_length, event.values())) > SHORT_EVENT_CHARACTERS:
-        share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
-        for key, value in event.items():
-            if _length(value):
-                event[key] = _cut(str(value), MAX_TRACEBACK_BYTES if key == "exception" else share)
+    """Keeps an event below 16 KB: fields can be of any length and number, and so can their names."""
+    if sum(map(_length, event.values())) + sum(map(len, event)) <= SHORT_EVENT_CHARACTERS:
+        return event
+    if len(event) > MAX_KEYS:
+        left_out = list(event)[MAX_KEYS - 1 :]
+        # What says when and how bad stays, wherever it is.
+        kept = {key: event.pop(key) for key in left_out if key in ALWAYS_KEPT}
+        for key in set(left_out) - kept.keys():
+            del event[key]
+        event.update(kept, keys_left_out=len(left_out) - len(kept))
+    share = (MAX_EVENT_BYTES - MAX_TRACEBACK_BYTES) // (len(event) + 1)
+    for key in list(event):
+        value = event.pop(key)
+        if _length(value):
+            limit = MAX_TRACEBACK_BYTES if key == "exception" else share - len(key[:MAX_KEY])
+            value = _cut(_text(value), limit)
+        event[key[:MAX_KEY]] = value
     return event
 
 
 def _length(value: object) -> int:
     if isinstance(value, str):
         return len(value)
-    return 0 if value is None or isinstance(value, int | float) else len(str(value))
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
+        return 0
+    # JSON has no larger integers: cutting makes a text of it.
+    return SHORT_EVENT_CHARACTERS + 1 if isinstance(value, int) else len(_text(value))
+
+
+def _text(value: object) -> str:
+    """Python refuses to write integers of more than 4,300 digits as decimals."""
+    return hex(value) if isinstance(value, int) else str(value)
 
 
 def _cut(text: str, limit_bytes: int) -> str:

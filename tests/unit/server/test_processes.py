@@ -48,3 +48,21 @@ def test_the_traceback_of_a_deep_recursion_is_cut() -> None:
         event = structlog.processors.format_exc_info(None, "error", {**event, "exc_info": True})
     assert len(orjson.dumps(event)) > MAX_EVENT_BYTES
     assert len(orjson.dumps(cut_long_values(None, "error", event))) <= MAX_EVENT_BYTES
+
+
+def test_many_fields_and_long_names_of_fields_are_cut() -> None:
+    many: dict[str, object] = {f"field{number}": "x" * 100 for number in range(5_000)}
+    line = rendered(**many, event="request failed", request_id="r-1")
+    assert len(line) <= MAX_EVENT_BYTES
+    kept = orjson.loads(line)
+    assert (kept["event"], kept["request_id"], kept["keys_left_out"] > 4_900) == (
+        "request failed",
+        "r-1",
+        True,
+    )
+    assert len(rendered(event="x", **{"k" * 1_000_000: "v"})) <= MAX_EVENT_BYTES
+
+
+@pytest.mark.parametrize("number", [2**64, 10**10_000, -(10**10_000)], ids=["64 bits", "long", "negative"])
+def test_an_integer_that_json_cannot_hold_is_written_nevertheless(number: int) -> None:
+    assert len(rendered(event="x", number=number)) <= MAX_EVENT_BYTES

@@ -20,6 +20,8 @@ from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.jobs.stage_errors import RowFailed
 
 REPORT_SECONDS: Final = 0.5
+MAX_MESSAGE: Final = 4096
+MAX_TRACEBACK: Final = 16384
 
 
 class RunningJob:
@@ -215,6 +217,7 @@ class JobWorker:
     def _finish(
         self, running: RunningJob, state: JobState, result: dict[str, Any] | None, failure: Failure | None
     ) -> None:
+        failure = None if failure is None else bounded(failure)
         ended = replace(running.job, state=state, progress=running.progress, result=result, failure=failure)
         with self._store.transaction() as tx:
             tx.leases.finish(running.lease, ended)
@@ -255,6 +258,12 @@ class JobWorker:
         if job.epoch != running.lease.epoch:
             raise LeaseLost(job.job_id, running.lease.epoch)
         running.apply_signals(job)
+
+
+def bounded(failure: Failure) -> Failure:
+    """A failure of a size that a row and a page can show, whatever a library put into its message."""
+    traceback = None if failure.traceback is None else failure.traceback[-MAX_TRACEBACK:]
+    return replace(failure, message=failure.message[:MAX_MESSAGE], traceback=traceback)
 
 
 def failure_of(error: TidemillError) -> Failure:
