@@ -52,6 +52,7 @@ class ErrorCode(StrEnum):
     REQUEST_TIMEOUT = "request_timeout"
     UNSUPPORTED = "unsupported"
     UNAVAILABLE = "unavailable"
+    STORAGE_FULL = "storage_full"
     COMMIT_STATE_UNKNOWN = "commit_state_unknown"
     INTERNAL = "internal"
 
@@ -146,6 +147,21 @@ class Unavailable(TidemillError):
     """The database or the storage does not respond. Nothing was changed; the request may succeed later."""
 
     code = ErrorCode.UNAVAILABLE
+
+
+class DatabaseDamaged(Unavailable):
+    """The catalog database cannot be read in full."""
+
+
+class StorageFull(Unavailable):
+    """There is no room left to write. Nothing was changed; the request succeeds once there is."""
+
+    code = ErrorCode.STORAGE_FULL
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"No room is left to write {what}: {reason}. Free space or raise the quota, then try again"
+        )
 
 
 class CommitStateUnknown(Unavailable):

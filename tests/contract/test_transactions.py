@@ -106,4 +106,4 @@ def test_a_second_store_on_the_same_database_sees_the_same(sql_store: SqlStore, 
 
 
 def test_a_store_that_answers_can_be_pinged(sql_store: SqlStore) -> None:
-    sql_store.ping()
+    sql_store.check_readable()

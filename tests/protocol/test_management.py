@@ -69,7 +69,15 @@ def test_the_server_says_how_it_is(http: httpx.Client) -> None:
     body = answer.json()
     assert answer.status_code == 200
     assert body.pop("worker") in ("running", "starting")
-    assert body == {"status": "ok", "version": tidemill.__version__, "database": "ok", "storage": "ok"}
+    works = {"database": True, "storage": True}
+    assert body == {
+        "status": "ok",
+        "version": tidemill.__version__,
+        "database": "ok",
+        "storage": "ok",
+        "reads": works,
+        "writes": works,
+    }
 
 
 def test_a_server_without_a_worker_counts_those_of_others(second_server: RunningServer) -> None:

@@ -116,7 +116,7 @@ def check_database(root: Path) -> Check:
     except (TidemillError, OSError, ValueError) as error:
         return fault("Database", f"cannot be opened: {error}", "check the database setting and the root")
     try:
-        store.ping()
+        store.check_readable()
     except TidemillError as error:
         return fault("Database", f"does not respond: {error}", "start it, or check its address")
     finally:

@@ -23,6 +23,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from tidemill.catalog.locations import LOCAL_URI, URI, normalized_location
 from tidemill.catalog.ports import TableFiles
+from tidemill.catalog.storage_failures import storage_failure
 from tidemill.errors import InvalidInput, PayloadTooLarge, Unavailable, Unsupported
 from tidemill.iceberg.errors import InvalidMetadata, MetadataFileNotFound
 from tidemill.iceberg.model.entries import Document, EntryKind
@@ -39,7 +40,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 COMPRESSION_LEVEL: Final = 6
 MAX_METADATA_BYTES: Final = 128 * 2**20
 UNUSABLE_LOCATION_ERRORS: Final = frozenset(
-    {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+    {errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
 )
 SUBDIRECTORIES: Final = ("metadata", "data")
 
@@ -82,6 +83,7 @@ class MetadataFiles:
         key = self._key(location)
         size = self._files.size_of(key)
         if size is None:
+            self.check_reachable()
             raise MetadataFileNotFound(location)
         if size > MAX_METADATA_BYTES:
             raise PayloadTooLarge(location, MAX_METADATA_BYTES)
@@ -157,6 +159,9 @@ def _translated_os_errors(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        failure = storage_failure(error, f"{location:.200}")
+        if failure is not None:
+            raise failure from error
         problem = f"{location:.200} cannot be used: {error.strerror}"
         if error.errno in UNUSABLE_LOCATION_ERRORS:
             raise InvalidInput("location", problem) from error

@@ -29,13 +29,10 @@ import pyarrow.compute as pc
 from lance import LanceOperation
 from pyroaring import BitMap64
 
-from tidemill.errors import Unavailable
+from tidemill.catalog.storage_failures import storage_failure
 from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.model.coverage import Changes, Watched, row_set, top_level
 from tidemill.lance.fingerprints import fingerprints
-
-# A file is unavailable or truncated; neither the request nor the server is at fault.
-STORAGE_ERRORS: Final = ("Generic S3 error", "HTTP error: ")
 
 
 def check_gone(error: Exception) -> None:
@@ -43,9 +40,9 @@ def check_gone(error: Exception) -> None:
 
     Raises Unavailable.
     """
-    text = str(error)
-    if any(words in text for words in STORAGE_ERRORS):
-        raise Unavailable(f"Storage does not answer: {text.splitlines()[0]}") from error
+    failure = storage_failure(error, "an earlier version")
+    if failure is not None:
+        raise failure from error
 
 
 class Effect(Enum):

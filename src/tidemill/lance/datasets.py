@@ -45,9 +45,9 @@ from tidemill.catalog.errors import (
 from tidemill.catalog.locations import is_below, normalized_location
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion, VersionEntry, WriteResult
-from tidemill.errors import InvalidInput, TidemillError, Unavailable
+from tidemill.catalog.storage_failures import storage_failure
+from tidemill.errors import CommitStateUnknown, InvalidInput, TidemillError, Unavailable
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
-from tidemill.lance.changes import STORAGE_ERRORS
 from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.storable_types import check_storable
 from tidemill.lance.versions.commit import VersionOperations
@@ -70,7 +70,8 @@ class CommittingNamespace(LanceNamespace):
     """One table on one branch, for one write.
 
     `failure` is the error that the commit raised. `lost_race` means that another writer took the version:
-    nothing was committed, even if pylance calls the outcome unknown.
+    nothing was committed, even if pylance calls the outcome unknown. `has_committed` means that the version
+    is in the catalog.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class CommittingNamespace(LanceNamespace):
         self._on_commit = on_commit
         self.failure: TidemillError | None = None
         self.lost_race = False
+        self.has_committed = False
 
     @property
     def table_id(self) -> list[str]:
@@ -133,6 +135,7 @@ class CommittingNamespace(LanceNamespace):
         except TidemillError as error:
             self.failure = error
             raise
+        self.has_committed = True
         return CreateTableVersionResponse(version=_to_wire(version))
 
     def _requested_table(self, fields: Mapping[str, Any]) -> Table:
@@ -280,8 +283,8 @@ def translated(
     except (ValueError, OSError, RuntimeError, pa.ArrowException) as error:
         if namespace is not None and namespace.failure is not None:
             raise namespace.failure from error
-        if any(text in str(error) for text in STORAGE_ERRORS):
-            raise Unavailable(f"The storage of {ident} does not answer: {_first_line(error)}") from error
+        if (failure := storage_failure(error, str(ident))) is not None:
+            raise _outcome(failure, ident, namespace) from error
         if is_retryable(error) or "Incompatible transaction" in str(error):
             raise ConcurrentModification(
                 f"{ident} was changed by another writer: {_first_line(error)}"
@@ -295,6 +298,13 @@ def translated(
         ):
             raise InvalidInput(field, _first_line(error)) from error
         raise
+
+
+def _outcome(failure: Unavailable, ident: TableIdent, namespace: CommittingNamespace | None) -> Unavailable:
+    """The failure itself, unless it came after the commit: then the change has happened."""
+    if namespace is None or not namespace.has_committed:
+        return failure
+    return CommitStateUnknown(f"{ident} was changed, but storage failed after the commit: {failure}")
 
 
 def _first_line(error: Exception) -> str:

@@ -202,7 +202,7 @@ class Workers:
             child.wake()
 
     def state(self) -> WorkerState:
-        with self._adapters.store.transaction() as tx:
+        with self._adapters.store.reading() as tx:
             last = tx.workers.last_seen_at()
             is_recent = last is not None and tx.now() - last <= WORKER_SILENCE
         if is_recent:

@@ -127,7 +127,9 @@ def _stop_spark(spark: SparkStart) -> None:
 
 
 def build_worker(adapters: Adapters, settings: ServerSettings, spark: SparkStart, owner: str) -> JobWorker:
-    executor = SparkStageExecutor(spark, f"{settings.job_files}/stages", settings.function_host())
+    executor = SparkStageExecutor(
+        spark, f"{settings.job_files}/stages", settings.function_host(), adapters.cipher
+    )
     publisher = LancePublisher(adapters.versions, adapters.data)
     checkpoints = _checkpoints(adapters, settings)
     results = LanceViewResults(f"{settings.job_files}/fingerprints", checkpoints)
@@ -157,11 +159,12 @@ def _run_next_job(worker: JobWorker, spark: SparkStart) -> bool:
     """Returns whether there was a job to run."""
     try:
         job = worker.claim()
+        if job is not None:
+            _run(worker, spark, job)
     except Unavailable as error:
+        # A job whose end could not be recorded is taken up again once its lease is over.
         log.warning("the database does not respond", error=str(error))
         return False
-    if job is not None:
-        _run(worker, spark, job)
     return job is not None
 
 

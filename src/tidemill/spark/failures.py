@@ -14,6 +14,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from tidemill.catalog.storage_failures import storage_failure
 from tidemill.errors import ErrorCode, TidemillError
 from tidemill.jobs.model.failures import RowFailure
 from tidemill.jobs.stage_errors import RowFailed, TaskProcessLost
@@ -46,6 +47,8 @@ def stage_failure(error: Exception) -> Exception:
     text = str(error)
     if PROCESS_ENDED in text:
         return TaskProcessLost()
+    if (failure := storage_failure(error, "the results of a task")) is not None:
+        return failure
     trace = TRACEBACK.search(text)
     if trace is None:
         is_java = isinstance(error, Py4JJavaError)
@@ -60,6 +63,8 @@ def statement_failure(error: Exception) -> TidemillError:
     text = str(error).strip()
     if PROCESS_ENDED in text:
         return TaskProcessLost()
+    if (failure := storage_failure(error, "the results of a task")) is not None:
+        return failure
     trace = TRACEBACK.search(text)
     if trace is not None:
         return StatementFailed(f"a task failed: {_raised(trace.group())[1]}"[:MAX_MESSAGE_LENGTH])

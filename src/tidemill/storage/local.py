@@ -9,15 +9,19 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import unquote
 from uuid import UUID, uuid4
 
 from tidemill.catalog.model.callers import StorageAccess
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.catalog.storage_failures import storage_failure
+from tidemill.errors import InvalidInput, StorageFull, Unavailable
 from tidemill.storage.warehouse import check_removable
 
 STAGING: Final = ".staging"
+MIN_FREE_BYTES: Final = 1 << 20
+PROBE_BYTES: Final = 4096
 LINK_UNSUPPORTED: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
 # The caller's path is at fault, not the disk. A NUL byte in a path raises ValueError instead.
 INVALID_PATH: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
@@ -115,14 +119,16 @@ class LocalTableFiles:
         """No options: any client that can reach the directory can open the table."""
         return {}
 
-    def check_writable(self) -> None:
-        """Raises Unavailable if the warehouse is not writable."""
-        probe = self._warehouse / f".probe-{uuid4()}"
+    def check_readable(self) -> None:
+        self.check_reachable()
         try:
-            probe.touch()
-            probe.unlink()
+            with os.scandir(self._warehouse) as entries:
+                next(entries, None)
         except OSError as error:
-            raise Unavailable(f"The warehouse {self._warehouse} is not writable: {error}") from error
+            raise Unavailable(f"The warehouse {self._warehouse} cannot be read: {error.strerror}") from error
+
+    def check_writable(self) -> None:
+        check_directory_writable(self._warehouse, f"to the warehouse {self._warehouse}")
 
     def _path(self, key: str) -> Path:
         return Path(self._checked(key))
@@ -184,3 +190,22 @@ def _copy_without_links(source: str, target: str) -> bool:
     finally:
         staging.unlink(missing_ok=True)
     return True
+
+
+def check_directory_writable(directory: Path, what: str) -> None:
+    """Raises Unavailable if no file can be written in the directory, StorageFull if there is no room.
+
+    The probe is a file without a name, so nothing remains of it even if this process is killed.
+    """
+    try:
+        space = os.statvfs(directory)
+        # What is free for root alone does not help others.
+        free = (space.f_bfree if os.geteuid() == 0 else space.f_bavail) * space.f_frsize
+        # File systems that do not know their size report none.
+        if space.f_blocks and free < MIN_FREE_BYTES:
+            raise StorageFull(what, f"{free:,} bytes are free")
+        with TemporaryFile(dir=directory, buffering=0) as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        reason = f"{directory} is not writable: {error.strerror or error}"
+        raise storage_failure(error, what) or Unavailable(reason) from error

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from tidemill.catalog.model.callers import StorageAccess
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.errors import InvalidInput, StorageFull, Unavailable
 from tidemill.storage.s3_client import (
     ATTEMPTS,
     Interrupted,
@@ -170,13 +170,23 @@ class S3TableFiles:
             return options
         return {**options, **self._vendor.credentials(self._root.bucket, self.key_of(location), access)}
 
-    def check_writable(self) -> None:
-        """Raises Unavailable if the warehouse is not writable."""
-        probe = {"Bucket": self._root.bucket, "Key": _key_under(self._root, f".probe-{uuid4()}")}
+    def check_readable(self) -> None:
         try:
             with translated(self._root.uri):
-                self._client.put_object(**probe, Body=b"")
-                self._client.delete_object(**probe)
+                start = _key_under(self._root, "")
+                self._client.list_objects_v2(Bucket=self._root.bucket, Prefix=start, MaxKeys=1)
+        except (FileNotFoundError, Unavailable) as error:
+            raise Unavailable(f"The warehouse {self._root.uri} cannot be read: {error}") from error
+
+    def check_writable(self) -> None:
+        """An upload that is not completed: unlike an object, it leaves no version in a versioned bucket."""
+        probe = {"Bucket": self._root.bucket, "Key": _key_under(self._root, ".probe")}
+        try:
+            with translated(self._root.uri):
+                upload = self._client.create_multipart_upload(**probe)
+                self._client.abort_multipart_upload(**probe, UploadId=upload["UploadId"])
+        except StorageFull:
+            raise
         except (FileNotFoundError, Unavailable) as error:
             raise Unavailable(f"The warehouse {self._root.uri} is not writable: {error}") from error
 

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidemill.errors import InvalidInput, Unavailable
+from tidemill.errors import InvalidInput, StorageFull, Unavailable
 
 MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
+# MinIO, Ceph and others; Amazon's has no end.
+FULL: Final = frozenset({"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"})
 CONNECT_SECONDS: Final = 5
 READ_SECONDS: Final = 30
 ATTEMPTS: Final = 4
@@ -64,6 +66,8 @@ def translated(what: str) -> Iterator[None]:
         code = str(error.response.get("Error", {}).get("Code", "an error"))
         if code in MISSING:
             raise FileNotFoundError(what) from error
+        if code in FULL:
+            raise StorageFull(what, f"the object store answered {code}") from error
         raise Refused(what, code) from error
     except (exceptions.ResponseStreamingError, exceptions.IncompleteReadError) as error:
         raise Interrupted(f"The object store does not answer for {what}: {error}") from error

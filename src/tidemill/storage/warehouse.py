@@ -12,8 +12,11 @@ from tidemill.errors import InvalidInput
 
 
 class Warehouse(TableFiles, Protocol):
+    def check_readable(self) -> None:
+        """Raises Unavailable if the warehouse cannot be read."""
+
     def check_writable(self) -> None:
-        """Raises Unavailable if the warehouse is not writable."""
+        """Raises Unavailable if the warehouse is not writable, StorageFull if it is full; leaves nothing."""
 
 
 TABLE_SUFFIX: Final = ".lance"

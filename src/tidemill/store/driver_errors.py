@@ -18,7 +18,14 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from tidemill.errors import CommitStateUnknown, Deadlock, InvalidInput, Unavailable
+from tidemill.errors import (
+    CommitStateUnknown,
+    DatabaseDamaged,
+    Deadlock,
+    InvalidInput,
+    StorageFull,
+    Unavailable,
+)
 
 # PostgreSQL's SQLSTATE and SQLite's result code.
 FOREIGN_KEY_VIOLATIONS: Final = frozenset({"23503", "SQLITE_CONSTRAINT_FOREIGNKEY"})
@@ -27,7 +34,11 @@ PROGRAMMING_ERRORS: Final = frozenset({"SQLITE_ERROR"})
 BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # PostgreSQL's deadlock_detected and serialization_failure: the transaction was rolled back.
 DEADLOCKS: Final = frozenset({"40P01", "40001"})
-UNREADABLE_FILES: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
+# A damaged file, or data_corrupted and index_corrupted; the latter two are InternalErrors of psycopg's.
+DAMAGE: Final = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "XX001", "XX002"})
+# read_only_sql_transaction: a standby, or default_transaction_read_only.
+READ_ONLY: Final = frozenset({"SQLITE_READONLY", "25006"})
+DISK_FULL: Final = frozenset({"SQLITE_FULL", "53100"})
 
 
 @contextmanager
@@ -44,7 +55,7 @@ def translated() -> Iterator[None]:
             raise
         if _code(error) in DEADLOCKS:
             raise Deadlock(f"The catalog database rolled back the transaction: {_reason(error)}") from error
-        raise Unavailable(f"The catalog database does not answer: {_reason(error)}") from error
+        raise _outage(error) from error
 
 
 @contextmanager
@@ -91,11 +102,24 @@ def _may_have_committed(error: DBAPIError) -> bool:
 
     When PostgreSQL rejects a commit, the connection stays open. A connection that was lost, even with a final
     error such as 57P01 (terminated by an administrator), may have been lost after the commit. In SQLite the
-    transaction is still open after SQLITE_BUSY and is rolled back; after an I/O error the log may contain it.
+    transaction is still open after SQLITE_BUSY and is rolled back; after SQLITE_FULL the log lacks its last
+    frame, without which nobody reads the others. After any other I/O error the log may contain it.
     """
     if isinstance(error.orig, sqlite3.Error):
-        return _is_outage(error) and not is_busy(error.orig)
+        is_undone = is_busy(error.orig) or _family(error) in DISK_FULL | READ_ONLY
+        return _is_outage(error) and not is_undone
     return error.connection_invalidated
+
+
+def _outage(error: DBAPIError) -> Unavailable:
+    code, reason = _family(error), _reason(error)
+    if code in DISK_FULL:
+        return StorageFull("to the catalog database", reason)
+    if code in READ_ONLY:
+        return Unavailable(f"The catalog database is read-only: {reason}")
+    if code in DAMAGE:
+        return DatabaseDamaged(f"The catalog database is damaged: {reason}; restore it from a backup")
+    return Unavailable(f"The catalog database does not answer: {reason}")
 
 
 def _is_outage(error: DBAPIError) -> bool:
@@ -103,12 +127,21 @@ def _is_outage(error: DBAPIError) -> bool:
         return True
     if isinstance(error, OperationalError):
         return _code(error) not in PROGRAMMING_ERRORS
-    return isinstance(error, DatabaseError) and _code(error) in UNREADABLE_FILES
+    return isinstance(error, DatabaseError) and _family(error) in DAMAGE | READ_ONLY
 
 
 def _code(error: DBAPIError) -> str | None:
     code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "sqlite_errorname", None)
     return code if isinstance(code, str) else None
+
+
+def _family(error: DBAPIError) -> str | None:
+    """The code without what SQLite's extended codes add, such as SQLITE_READONLY_DBMOVED."""
+    code = _code(error)
+    if code == "0A000" and "during recovery" in str(error.orig):
+        # What a standby answers to BEGIN READ WRITE.
+        return "25006"
+    return "_".join(code.split("_")[:2]) if code is not None and code.startswith("SQLITE_") else code
 
 
 def _reason(error: DBAPIError) -> str:

@@ -18,12 +18,12 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
-from tidemill.catalog.nonblocking import may_block
-from tidemill.errors import InvalidInput
+from tidemill.catalog.nonblocking import WouldBlock, may_block, nonblocking
+from tidemill.errors import InvalidInput, Unavailable
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.runner import migrate
-from tidemill.store.sqlite_connections import SqliteReaders, SqliteWriter, WriteLock
+from tidemill.store.sqlite_connections import DatabaseFile, SqliteReaders, SqliteWriter, WriteLock
 from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
@@ -48,7 +48,8 @@ class SqlStore:
     ) -> None:
         self._engine = engine
         self._write_lock = write_lock
-        self._writer = None if write_lock is None else SqliteWriter(engine, write_lock)
+        self._file = DatabaseFile(None) if readers is None else readers.file
+        self._writer = None if write_lock is None else SqliteWriter(engine, write_lock, self._file)
         self._readers = readers
 
     @property
@@ -75,10 +76,35 @@ class SqlStore:
         """Read-only: each statement sees everything committed before it and waits for no writer."""
         return self._read_only() if self._readers is None else self._readers.reader()
 
-    def ping(self) -> None:
-        """Raises Unavailable if the database does not respond."""
-        with self._connection() as connection:
-            connection.exec_driver_sql("SELECT 1")
+    @property
+    def path(self) -> str | None:
+        """The file of the database, if it is one."""
+        return self._file.path
+
+    def check_readable(self) -> None:
+        """Raises Unavailable if the database does not respond, or if a table of it cannot be read."""
+        with self.reading() as tx:
+            tx.touch_tables()
+        if self._file.damage is not None:
+            # Somebody came upon damage that may be anywhere in the file.
+            with self.reading() as tx:
+                is_sound = tx.is_sound()
+            if not is_sound:
+                raise self._file.damage
+            self._file.damage = None
+
+    def check_writable(self) -> None:
+        """Raises Unavailable if the database cannot be written to; writes nothing."""
+        try:
+            with nonblocking() if self._writer is not None else nullcontext(), self.transaction() as tx:
+                is_read_only = tx.is_read_only()
+        except WouldBlock:
+            # Somebody else is writing.
+            return
+        if is_read_only:
+            raise Unavailable(
+                "The catalog database is read-only: it is a standby, or its default is read-only"
+            )
 
     def close(self) -> None:
         if self._readers is not None:
@@ -155,7 +181,7 @@ def _engine(url: URL) -> tuple[Engine, WriteLock | None]:
 
 def _readers(url: URL) -> SqliteReaders | None:
     if url.drivername in SQLITE_DRIVERS and url.database not in MEMORY_NAMES:
-        return SqliteReaders(url, BUSY_TIMEOUT)
+        return SqliteReaders(url, BUSY_TIMEOUT, DatabaseFile(url.database))
     return None
 
 

@@ -15,10 +15,14 @@ In WAL mode readers never wait for a writer or for each other, provided they do 
 every request reads, so connections and the repositories on them are kept open between uses: creating them
 costs more than most queries. Connections run in autocommit mode with `query_only`, so every statement sees
 the last commit of any process and a stray write fails.
+
+A connection to a file that was removed or replaced goes on in the file that nobody else sees any more, and
+what it commits is lost. So every lease compares the file with the one that its connection opened.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -26,19 +30,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tidemill.catalog.nonblocking import WouldBlock, is_nonblocking
-from tidemill.errors import Unavailable
+from tidemill.errors import DatabaseDamaged, Unavailable
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.unit_of_work import SqlTransaction
 
 MAX_IDLE: Final = 64
+FileIdentity: TypeAlias = tuple[int, int] | None
 
 
 class WriteLock:
@@ -67,12 +72,44 @@ class WriteLock:
         self._lock.release()
 
 
+class DatabaseFile:
+    """The file of a database, or the memory of this process."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        # Set by whoever finds damage; cleared by a check of the whole file.
+        self.damage: DatabaseDamaged | None = None
+
+    def identity(self) -> FileIdentity:
+        """Which file it is now; raises Unavailable if there is none, for SQLite would create an empty one."""
+        if self.path is None:
+            return None
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            reason = error.strerror
+            raise Unavailable(f"The catalog database {self.path} cannot be opened: {reason}") from error
+        return status.st_dev, status.st_ino
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Translates errors as `translated` does, and remembers damage."""
+        try:
+            with translated():
+                yield
+        except DatabaseDamaged as error:
+            self.damage = error
+            raise
+
+
 class SqliteWriter:
     """Runs write transactions on a connection that it keeps, with its repositories, between them."""
 
-    def __init__(self, engine: Engine, write_lock: WriteLock) -> None:
+    def __init__(self, engine: Engine, write_lock: WriteLock, file: DatabaseFile) -> None:
         self._engine = engine
         self._write_lock = write_lock
+        self._file = file
+        self._opened: FileIdentity = None
         self._cached: tuple[Connection, SqlTransaction] | None = None
 
     def transaction(self) -> WriterLease:
@@ -81,8 +118,14 @@ class SqliteWriter:
     def begin(self) -> SqlTransaction:
         self._write_lock.acquire()
         try:
-            with translated():
+            with self._file.watched():
+                identity = self._file.identity()
+                if identity != self._opened:
+                    self._discard()
+                    # The pool may hold a connection to the former file.
+                    self._engine.dispose()
                 connection, transaction = self._cached or self._connect()
+                self._opened = identity
                 if is_nonblocking():
                     _begin_without_waiting(connection)
                 connection.begin()
@@ -100,7 +143,7 @@ class SqliteWriter:
         assert self._cached is not None
         connection, _ = self._cached
         try:
-            with translated():
+            with self._file.watched():
                 if error is None:
                     _commit(connection)
                 else:
@@ -171,7 +214,8 @@ class WriterLease:
 class SqliteReaders:
     """Hands out read-only connections and keeps up to MAX_IDLE of them open."""
 
-    def __init__(self, url: URL, busy_timeout: timedelta) -> None:
+    def __init__(self, url: URL, busy_timeout: timedelta, file: DatabaseFile) -> None:
+        self.file = file
         self._busy_timeout = busy_timeout
         self._engine = create_engine(url, poolclass=NullPool, connect_args={"check_same_thread": False})
         self._idle: deque[_Reader] = deque()
@@ -186,12 +230,17 @@ class SqliteReaders:
         self._engine.dispose()
 
     def acquire(self) -> _Reader:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        with translated():
-            return _Reader(self._engine.connect())
+        identity = self.file.identity()
+        while self._idle:
+            try:
+                reader = self._idle.pop()
+            except IndexError:
+                break
+            if reader.opened == identity:
+                return reader
+            reader.close()
+        with self.file.watched():
+            return _Reader(self._engine.connect(), identity)
 
     def release(self, reader: _Reader, *, is_reusable: bool) -> None:
         if is_reusable and len(self._idle) < MAX_IDLE:
@@ -224,14 +273,15 @@ class ReaderLease:
         # After a database error the state of the connection is uncertain, so it is closed.
         self._readers.release(self._reader, is_reusable=not isinstance(error, DBAPIError))
         if isinstance(error, DBAPIError):
-            with translated():
+            with self._readers.file.watched():
                 raise error
 
 
 class _Reader:
     """One connection together with its repositories."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, opened: FileIdentity) -> None:
+        self.opened = opened
         self._connection = connection
         self.transaction = SqlTransaction(connection)
 

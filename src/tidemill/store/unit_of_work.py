@@ -17,7 +17,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
@@ -38,6 +38,7 @@ from tidemill.store.jobs import SqlJobEvents, SqlJobLeases, SqlJobRepository, Sq
 from tidemill.store.names import SqlNeighborNames
 from tidemill.store.namespaces import SqlNamespaceRepository
 from tidemill.store.receipts import SqlReceiptRepository
+from tidemill.store.schema import metadata
 from tidemill.store.secrets import SqlSecretRepository
 from tidemill.store.tables import SqlStoredQueryRepository, SqlTableRepository
 from tidemill.store.versions import SqlTransactionProperties, SqlVersionRepository
@@ -92,6 +93,21 @@ class SqlTransaction:
         self.environments = SqlEnvironmentRepository(connection)
         self.workers = SqlWorkerRegistry(connection)
         self.names = SqlNeighborNames(connection)
+
+    def touch_tables(self) -> None:
+        """Reads a row of every table. In SQLite an index would do, and the table would stay unread."""
+        unindexed = " NOT INDEXED" if self._connection.dialect.name == "sqlite" else ""
+        for name in metadata.tables:
+            self._connection.exec_driver_sql(f"SELECT 1 FROM {name}{unindexed} LIMIT 1").all()
+
+    def is_sound(self) -> bool:
+        """Whether SQLite finds no damage in its whole file."""
+        return self._connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() == "ok"
+
+    def is_read_only(self) -> bool:
+        """Whether PostgreSQL refuses writes; in SQLite, beginning a transaction to write has shown it."""
+        is_sqlite = self._connection.dialect.name == "sqlite"
+        return not is_sqlite and self._connection.scalar(text("SHOW transaction_read_only")) == "on"
 
     def deferring(self) -> DeferringTransaction:
         return DeferringTransaction(self._connection)

@@ -34,6 +34,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidemill.catalog.model.callers import ANONYMOUS_CALLER
 from tidemill.catalog.nonblocking import WouldBlock, nonblocking
+from tidemill.catalog.storage_failures import storage_failure
 from tidemill.errors import (
     CommitStateUnknown,
     ErrorCode,
@@ -164,7 +165,10 @@ class HttpApp:
             return _error_response(service, error, request, trace)
         except ClientDisconnect:
             raise
-        except Exception:
+        except Exception as error:
+            if (failure := storage_failure(error, "the warehouse")) is not None:
+                log.warning("storage failed", route=trace.route, request_id=trace.request_id, exc_info=True)
+                return _error_response(service, failure, request, trace)
             log.exception(
                 "request failed", method=trace.method, route=trace.route, request_id=trace.request_id
             )

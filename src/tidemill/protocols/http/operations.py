@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
@@ -38,13 +39,18 @@ READY: Final = "ok"
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The health of the server. `database` and `storage` are "ok" or an error message."""
+    """The health of the server. `database` and `storage` are "ok" or an error message.
+
+    `reads` and `writes` say for both what still works: storage that is read-only can be read.
+    """
 
     status: Literal["ok", "degraded"]
     version: str
     worker: Literal["running", "starting", "absent"]
     database: str
     storage: str
+    reads: Mapping[str, bool]
+    writes: Mapping[str, bool]
 
     @property
     def is_serving(self) -> bool:

@@ -76,6 +76,8 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.UNSUPPORTED: IcebergError("UnsupportedOperationException", 406),
     # Sent with Retry-After, which makes Java repeat the commit with the same key.
     ErrorCode.UNAVAILABLE: IcebergError("SlowDownException", 503),
+    # The specification has no 507.
+    ErrorCode.STORAGE_FULL: IcebergError("SlowDownException", 503),
     # Clients then keep the files they wrote: these may have become part of the table.
     ErrorCode.COMMIT_STATE_UNKNOWN: IcebergError("CommitStateUnknownException", 500),
     ErrorCode.INTERNAL: IcebergError("InternalServerError", 500),

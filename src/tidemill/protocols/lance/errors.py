@@ -68,6 +68,8 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     ErrorCode.REQUEST_TIMEOUT: LanceError(13, 408),
     ErrorCode.UNSUPPORTED: LanceError(0, 406),
     ErrorCode.UNAVAILABLE: LanceError(17, 503),
+    # lancedb does not retry 507: the disk is still full a second later.
+    ErrorCode.STORAGE_FULL: LanceError(17, 507),
     # lancedb retries every write, even inserts, after 409, 429, 500, 502, 503 and 504, and after no other.
     ErrorCode.COMMIT_STATE_UNKNOWN: LanceError(18, 520),
     ErrorCode.INTERNAL: LanceError(18, 500),

@@ -55,6 +55,7 @@ MANAGEMENT_STATUSES: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.UNSUPPORTED: 406,
     ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.STORAGE_FULL: 507,
     # Not 500 or 503, which many HTTP clients retry: the request may have taken effect.
     ErrorCode.COMMIT_STATE_UNKNOWN: 520,
     ErrorCode.INTERNAL: 500,

@@ -39,13 +39,16 @@ def test_health_tells_of_every_part(stand: Stand) -> None:
         "worker": "running",
         "database": "ok",
         "storage": "ok",
+        "reads": {"database": True, "storage": True},
+        "writes": {"database": True, "storage": True},
     }
 
 
 def test_health_is_bad_without_a_database_and_not_without_a_worker(stand: Stand) -> None:
-    stand.health.report = HealthReport("degraded", "0.1.0", "absent", "ok", "ok")
+    fine = {"database": True, "storage": True}
+    stand.health.report = HealthReport("degraded", "0.1.0", "absent", "ok", "ok", fine, fine)
     assert stand.get("/api/v1/health").status_code == 200
-    stand.health.report = HealthReport("degraded", "0.1.0", "running", "does not answer", "ok")
+    stand.health.report = replace(stand.health.report, database="does not answer")
     assert stand.get("/api/v1/health").status_code == 503
 
 
