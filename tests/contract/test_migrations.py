@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
+import orjson
 import pytest
 from pyroaring import BitMap64
 from sqlalchemy import Connection, Engine, Inspector, create_engine, insert, inspect, select
@@ -13,15 +15,27 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, TypeDecorator, TypeEngine, Uuid
 
 from tests.contract.samples import a_namespace
+from tests.sealing import CipherInMemory
+from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page, TableKind
+from tidemill.catalog.sealed_variables import opened_variables
 from tidemill.errors import Unavailable
 from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
+from tidemill.store.migrations import m0013_sealed_variables
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
-from tidemill.store.schema import ROOT_ID, coverage, functions, metadata, schema_migrations
+from tidemill.store.schema import (
+    ROOT_ID,
+    coverage,
+    environments,
+    functions,
+    jobs,
+    metadata,
+    schema_migrations,
+)
 
 INDEXES = {
     "functions_version",
@@ -252,3 +266,80 @@ def kind(column_type: TypeEngine[object]) -> type:
         return Uuid
     families = (BigInteger, Boolean, Integer, LargeBinary, Text)
     return next(family for family in families if isinstance(plain, family))
+
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+PLANTED = "planted-4711-value"
+BEFORE_SEALED = MIGRATIONS.index(m0013_sealed_variables.upgrade)
+
+
+def plant_variables(engine: Engine) -> None:
+    """An environment, a job and a view as the version before stored them."""
+    variables = f'{{"KEY":"{PLANTED}"}}'
+    environment = f'{{"packages":[],"variables":{variables}}}'
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[:BEFORE_SEALED])
+        insert_environment = "INSERT INTO environments (name, packages, variables) VALUES"
+        connection.exec_driver_sql(f"{insert_environment} ('e', '[]', '{variables}')")
+        connection.exec_driver_sql(f"{insert_environment} ('none', '[]', '{{}}')")
+        connection.execute(
+            insert(jobs).values(
+                job_id="j",
+                kind="backfill",
+                table_id=UUID(int=1),
+                table_levels=[],
+                subject_id=UUID(int=2),
+                request={"column": "c", "environment": orjson.loads(environment)},
+                state="DONE",
+                submitted_by="ada",
+                cluster="default",
+                epoch=1,
+                attempt=1,
+                created_at=LONG_AGO,
+                updated_at=LONG_AGO,
+                progress={},
+                event_count=0,
+                part_count=0,
+            )
+        )
+
+
+def stored_variables(engine: Engine) -> list[str]:
+    with engine.begin() as connection:
+        rows = connection.execute(select(environments.c.name, environments.c.variables)).all()
+        request = connection.scalar(select(jobs.c.request).where(jobs.c.job_id == "j"))
+    found = {row.name: row.variables for row in rows}
+    assert found["none"] == {}
+    assert request is not None
+    return [found["e"]["KEY"], request["environment"]["variables"]["KEY"]]
+
+
+def test_variables_from_before_they_were_sealed_are_sealed(new_url: str, engine: Engine) -> None:
+    plant_variables(engine)
+    cipher = CipherInMemory()
+    open_store(new_url, cipher).close()
+    sealed = stored_variables(engine)
+    assert all(value.startswith("sealed:") for value in sealed)
+    for value in sealed:
+        opened = opened_variables(Environment(variables={"KEY": value}), cipher)
+        assert opened.variables == {"KEY": PLANTED}
+    open_store(new_url, cipher).close()
+    assert stored_variables(engine) == sealed
+
+
+def test_nothing_of_them_is_left_in_the_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    engine = create_engine(url)
+    plant_variables(engine)
+    engine.dispose()
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert PLANTED.encode() in stored
+    open_store(url, CipherInMemory()).close()
+    assert PLANTED.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_variables_are_not_left_in_clear_text_by_who_has_no_key(new_url: str, engine: Engine) -> None:
+    plant_variables(engine)
+    with pytest.raises(Unavailable, match="not sealed yet"):
+        open_store(new_url)
+    assert stored_variables(engine) == [PLANTED, PLANTED]

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.engine import Engine, succeeded
+from tests.sealing import CipherInMemory
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.jobs.model.views import SourceQuery, ViewKind
@@ -26,7 +27,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     if request.param == "spark":
         session: SparkSession = request.getfixturevalue("spark")
         host = FunctionHost(Isolation.TASK)
-        executor = SparkStageExecutor(SparkStart.of(ClassicCluster(session)), str(tmp_path / "stages"), host)
+        spark, scratch = SparkStart.of(ClassicCluster(session)), str(tmp_path / "stages")
+        executor = SparkStageExecutor(spark, scratch, host, CipherInMemory())
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()

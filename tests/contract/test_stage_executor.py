@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine import Engine, InlineStageExecutor, chunker_function, column_function, succeeded
 from tests.geneva import geneva_column, geneva_rows
+from tests.sealing import CipherInMemory
 from tidemill.catalog.model.callers import LOCAL_CALLER
 from tidemill.catalog.model.functions import FunctionKind
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
@@ -49,7 +50,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     else:
         fan_out, host = ON_SPARK[request.param]
         cluster = ClassicCluster(request.getfixturevalue("spark"), fan_out=fan_out)
-        executor = SparkStageExecutor(SparkStart.of(cluster), scratch, host)
+        executor = SparkStageExecutor(SparkStart.of(cluster), scratch, host, CipherInMemory())
     running = Engine(tmp_path / "lake", executor)
     yield running
     running.close()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import httpx
 import pytest
 
 import tidemill
 from tests.conftest import LEASE, RunningServer
 from tests.e2e.packages import wheel
-from tests.e2e.tables import TIMEOUT, Maker, by_id, filled
+from tests.e2e.tables import TIMEOUT, Maker, by_id, filled, refreshed
+from tests.e2e.view_kinds import created, rows_of
 from tidemill.sdk.errors import InvalidRequest
 
 
@@ -176,3 +179,55 @@ def test_a_function_sees_nothing_of_the_environment_of_the_server(make: Maker) -
     names = set(by_id(table, "names")[0])
     assert names.isdisjoint(LEASE)
     assert names - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "GREETING"}
+
+
+@tidemill.udf
+def digest_of_key(id: int) -> str:
+    import hashlib
+    import os
+
+    return hashlib.sha256(os.environ["PLANTED_KEY"].encode()).hexdigest()
+
+
+class Digest(NamedTuple):
+    digest: str
+
+
+@tidemill.chunker
+def digests_of_key(id: int) -> Iterator[Digest]:
+    import hashlib
+    import os
+
+    yield Digest(hashlib.sha256(os.environ["PLANTED_KEY"].encode()).hexdigest())
+
+
+def test_values_of_variables_are_nowhere_at_rest(
+    make: Maker, lake: tidemill.Lake, server: RunningServer
+) -> None:
+    """Not in the database, its log, the server's log, job files, tables, or any command line."""
+    stored, inline, of_view = (f"planted-{uuid4().hex}" for _ in range(3))
+    table = make.numbered(2)
+    table.add_column("digest", digest_of_key)
+    lake.put_manifest("planted", env={"PLANTED_KEY": stored})
+    filled(table, "digest", where="id = 0", manifest="planted")
+    manifest = tidemill.Manifest(env={"PLANTED_KEY": inline})
+    filled(table, "digest", where="id = 1", manifest=manifest)
+    of_view_manifest = tidemill.Manifest(env={"PLANTED_KEY": of_view})
+    view = created(make, table.chunk(digests_of_key), manifest=of_view_manifest)
+    refreshed(view)
+
+    def digest(value: str) -> str:
+        return hashlib.sha256(value.encode()).hexdigest()
+
+    assert by_id(table, "digest") == {0: digest(stored), 1: digest(inline)}
+    assert rows_of(view, "digest") == [(digest(of_view),)] * 2
+    with httpx.Client(base_url=server.url) as http:
+        answers = [http.get(path).text for path in ("/api/v1/jobs", "/api/v1/manifests")]
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    places = [path for path in server.root.rglob("*") if path.is_file()]
+    assert any(place.name == "catalog.db" for place in places)
+    held = [*(place.read_bytes() for place in places if place.exists()), *commands]
+    held += [answer.encode() for answer in answers]
+    for value in (stored, inline, of_view):
+        assert not any(value.encode() in content for content in held)
+    lake.drop_manifest("planted")

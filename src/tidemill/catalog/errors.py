@@ -227,6 +227,18 @@ class SecretAlreadyExists(TidemillError):
         super().__init__(f"Secret {ident} already exists; alter it to change its value")
 
 
+class OtherSecretKey(TidemillError):
+    """Something was sealed with another key than this process has."""
+
+    code = ErrorCode.UNAVAILABLE
+
+    def __init__(self, what: str = "a value") -> None:
+        super().__init__(
+            f"{what} was sealed with another secret key than this process has; start all servers and workers "
+            "with the same TIDEMILL_SECRET_KEY, or with the secret.key of the same root"
+        )
+
+
 class FunctionNotFound(TidemillError):
     code = ErrorCode.FUNCTION_NOT_FOUND
 

@@ -203,7 +203,8 @@ class Cipher(Protocol):
 
     def seal(self, value: bytes) -> bytes: ...
 
-    def open(self, sealed: bytes) -> bytes: ...
+    def open(self, sealed: bytes) -> bytes:
+        """Raises OtherSecretKey."""
 
 
 class TransactionProperties(Protocol):

@@ -93,9 +93,10 @@ class Adapters:
 def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None) -> Adapters:
     """Permissions come from the grants in the settings, unless an authorizer is given."""
     settings.root.mkdir(parents=True, exist_ok=True)
-    store = open_store(settings.database)
+    cipher = InstallationCipher(settings)
+    store = open_store(settings.database, cipher)
     files = open_warehouse(settings)
-    authorizer, cipher = authorizer or _authorizer(settings), InstallationCipher(settings)
+    authorizer = authorizer or _authorizer(settings)
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
@@ -134,7 +135,7 @@ def build_jobs(adapters: Adapters, wake_worker: Callable[[], None]) -> JobOperat
         adapters.assessor,
         adapters.view_assessor,
         adapters.clusters,
-        EnvironmentOperations(adapters.store, adapters.authorizer),
+        EnvironmentOperations(adapters.store, adapters.authorizer, adapters.cipher),
         wake_worker,
     )
 
@@ -145,7 +146,7 @@ def build_operations(
     """`wake_worker` is called after a job has been submitted."""
     store, authorizer = adapters.store, adapters.authorizer
     jobs = build_jobs(adapters, wake_worker)
-    environments = EnvironmentOperations(store, authorizer)
+    environments = EnvironmentOperations(store, authorizer, adapters.cipher)
     files, data, versions = adapters.files, adapters.data, adapters.versions
     refs = RefOperations(store, authorizer, versions)
     columns = ColumnOperations(store, authorizer, files, data, adapters.sources)

@@ -18,9 +18,12 @@ import gc
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
+from tidemill.catalog.ports import Cipher
+from tidemill.catalog.sealed_variables import opened_variables
 from tidemill.functions.api import FunctionRaised
 from tidemill.functions.isolation.pool import FunctionHost, Isolation, warm_up
 from tidemill.jobs.model.columns import ColumnFile, ComputedRows, FillColumn
@@ -53,8 +56,9 @@ TASKS_PER_SLOT: Final = 2
 
 
 class SparkStageExecutor:
-    def __init__(self, spark: SparkStart, scratch_root: str, host: FunctionHost) -> None:
+    def __init__(self, spark: SparkStart, scratch_root: str, host: FunctionHost, cipher: Cipher) -> None:
         self._spark = spark
+        self._cipher = cipher
         self._scratch_root = scratch_root
         self._host = host
 
@@ -123,7 +127,7 @@ class SparkStageExecutor:
     ) -> list[Outcome]:
         cluster = self._spark.get(watch)
         scratch = StageScratch(self._scratch_root)
-        task = _task(kernel, stage, shares, scratch.location, host)
+        task = _task(kernel, _opened(stage, self._cipher), shares, scratch.location, host)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(_collect, cluster, stage.job_id, task, len(shares))
             try:
@@ -207,6 +211,14 @@ def combine_rows(parts: Sequence[WrittenRows]) -> WrittenRows:
             segments=combined.segments + part.segments,
         )
     return combined
+
+
+def _opened(stage: FillColumn | WriteViewRows | RunTableFunction, cipher: Cipher) -> object:
+    """The stage with the variables that its functions find; only tasks get it."""
+    if isinstance(stage, FillColumn):
+        return replace(stage, environment=opened_variables(stage.environment, cipher))
+    environment = opened_variables(stage.policy.environment, cipher)
+    return replace(stage, policy=replace(stage.policy, environment=environment))
 
 
 def _task(

@@ -14,14 +14,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from tidemill.catalog.nonblocking import WouldBlock, may_block, nonblocking
+from tidemill.catalog.ports import Cipher
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
+from tidemill.store.migrations.m0013_sealed_variables import CIPHER, HAS_SEALED
 from tidemill.store.migrations.runner import migrate
 from tidemill.store.sqlite_connections import DatabaseFile, SqliteReaders, SqliteWriter, WriteLock
 from tidemill.store.unit_of_work import SqlTransaction
@@ -36,6 +39,8 @@ WAL_RETRY_DELAY: Final = timedelta(milliseconds=20)
 POSTGRESQL_DRIVERS: Final = frozenset({"postgresql", "postgresql+psycopg"})
 SQLITE_DRIVERS: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 MEMORY_NAMES: Final = frozenset({None, "", ":memory:"})
+log = structlog.get_logger("tidemill.store")
+
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _READ_ONLY: Final[Mapping[str, Any]] = {"postgresql_readonly": True}
 
@@ -151,17 +156,42 @@ def _query_only(connection: Connection) -> Iterator[None]:
         connection.exec_driver_sql("PRAGMA query_only = OFF")
 
 
-def open_store(url: str) -> SqlStore:
-    """Opens `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…` and migrates its schema."""
+def open_store(url: str, cipher: Cipher | None = None) -> SqlStore:
+    """Opens `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…` and migrates its schema.
+
+    Without the installation's cipher, a database with variables that are not sealed yet is not migrated.
+    """
     parsed_url = _parse_url(url)
     engine, write_lock = _engine(parsed_url)
     try:
         with translated(), engine.begin() as connection:
+            connection.info[CIPHER] = cipher
             migrate(connection)
+            has_sealed = connection.info.pop(HAS_SEALED, False)
+        if has_sealed:
+            _forget_clear_text(engine)
     except BaseException:
         engine.dispose()
         raise
     return SqlStore(engine, write_lock, _readers(parsed_url))
+
+
+def _forget_clear_text(engine: Engine) -> None:
+    """Rewrites a database of SQLite, so that free pages and the log hold nothing from before.
+
+    PostgreSQL does that when it vacuums.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    raw = engine.raw_connection()
+    try:
+        cursor = raw.cursor()
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        log.warning("free pages of the database may hold variables from before: VACUUM it", error=str(error))
+    finally:
+        raw.close()
 
 
 def _parse_url(url: str) -> URL:

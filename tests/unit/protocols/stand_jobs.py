@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+from tests.sealing import CipherInMemory
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Environment, Function
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -273,7 +274,8 @@ class Environments(EnvironmentOperations):
     def __init__(self) -> None:
         self.asked: list[Permission] = []
         self.store = KeptEnvironments()
-        super().__init__(self.store, self)
+        self.cipher = CipherInMemory()
+        super().__init__(self.store, self, self.cipher)
 
     def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
         self.asked.append(permission)
@@ -282,9 +284,14 @@ class Environments(EnvironmentOperations):
         return True
 
 
+BOTH: Final = {"database": True, "storage": True}
+
+
 @dataclass
 class Health:
-    report: HealthReport = field(default_factory=lambda: HealthReport("ok", "0.1.0", "running", "ok", "ok"))
+    report: HealthReport = field(
+        default_factory=lambda: HealthReport("ok", "0.1.0", "running", "ok", "ok", BOTH, BOTH)
+    )
 
     def health(self) -> HealthReport:
         return self.report

@@ -303,10 +303,13 @@ def _text(body: Mapping[str, Any], key: str, field: str) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages to install, in pip's notation, and variables to set. Empty: the environment of the worker."""
+    """Packages to install, in pip's notation, and variables to set. Empty: the environment of the worker.
+
+    Values of variables are sealed until a task needs them: see `tidemill.catalog.sealed_variables`.
+    """
 
     packages: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def is_empty(self) -> bool:

@@ -13,7 +13,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
-from tidemill.catalog.ports import Authorizer
+from tidemill.catalog.ports import Authorizer, Cipher
+from tidemill.catalog.sealed_variables import sealed_variables
 from tidemill.errors import ErrorCode, InvalidInput, TidemillError
 from tidemill.jobs.model.options import BackfillRequest, PreviewRequest, RefreshRequest
 from tidemill.jobs.ports import JobStore
@@ -49,9 +50,10 @@ class EnvironmentNotFound(TidemillError):
 
 
 class EnvironmentOperations:
-    def __init__(self, store: JobStore, authorizer: Authorizer) -> None:
+    def __init__(self, store: JobStore, authorizer: Authorizer, cipher: Cipher) -> None:
         self._store = store
         self._authorizer = authorizer
+        self._cipher = cipher
 
     def put(self, caller: Caller, name: str, environment: Environment) -> None:
         """Gives the name this environment, whatever it had; jobs that were submitted keep theirs."""
@@ -59,8 +61,9 @@ class EnvironmentOperations:
         check_name(name, "name")
         if name.lstrip().startswith(INLINE_START):
             raise InvalidInput("name", "begins like JSON; a job could not ask for it by that name")
+        sealed = sealed_variables(environment, self._cipher)
         with self._store.transaction() as tx:
-            tx.environments.put(name, environment)
+            tx.environments.put(name, sealed)
 
     def get(self, caller: Caller, name: str) -> Environment:
         """Raises EnvironmentNotFound."""
@@ -85,7 +88,7 @@ class EnvironmentOperations:
                 raise EnvironmentNotFound(name)
 
     def resolve(self, caller: Caller, manifest: str | None, field: str = "manifest") -> Environment | None:
-        """What a job asks for: the JSON of an environment, or the name of one that is kept."""
+        """What a job asks for: the JSON of an environment, or the name of one that is kept; sealed."""
         if not manifest or not manifest.strip():
             return None
         if not manifest.lstrip().startswith(INLINE_START):
@@ -94,7 +97,7 @@ class EnvironmentOperations:
         if not environment.is_empty:
             # Packages and variables decide which code runs, just as a function does.
             self._authorizer.require(caller, Permission.FUNCTION, ROOT)
-        return environment
+        return sealed_variables(environment, self._cipher)
 
     def resolved(self, caller: Caller, request: RequestT) -> RequestT:
         """The request with the environment that its manifest names; raises InvalidInput if there is none."""

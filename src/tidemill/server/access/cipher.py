@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from tidemill.catalog.errors import OtherSecretKey
 from tidemill.errors import InvalidInput
 from tidemill.server.settings import ServerSettings
 
@@ -30,7 +31,10 @@ class InstallationCipher:
         return self._fernet.encrypt(value)
 
     def open(self, sealed: bytes) -> bytes:
-        return self._fernet.decrypt(sealed)
+        try:
+            return self._fernet.decrypt(sealed)
+        except InvalidToken as error:
+            raise OtherSecretKey from error
 
     def derive(self, purpose: bytes) -> bytes:
         """Derives an independent key for another purpose."""

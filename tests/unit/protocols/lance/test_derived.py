@@ -22,6 +22,7 @@ from tests.unit.protocols.stand import Stand
 from tests.unit.protocols.stand_jobs import some_job
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import table_ident
+from tidemill.catalog.sealed_variables import opened_variables
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.model.failures import ErrorAction, ErrorPolicy
 from tidemill.jobs.model.jobs import Failure, JobState
@@ -166,7 +167,8 @@ def test_a_table_function_gets_rows_in_parts(stand: Stand, error_handling: Any) 
     (created,) = stand.views.created
     assert (created.kind, created.partition_by, created.partition_index) == (ViewKind.UDTF, "text", None)
     assert created.on_error == ErrorPolicy(ErrorAction.SKIP)
-    assert created.environment == Environment((), {"A": "1"})
+    opened = opened_variables(created.environment, stand.environments.cipher)
+    assert opened == Environment((), {"A": "1"})
 
 
 def test_the_parts_may_be_those_of_an_index(stand: Stand) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.protocols.stand import Stand
 from tidemill.catalog.model.callers import LOCAL_CALLER, Permission
 from tidemill.catalog.model.functions import Environment
+from tidemill.catalog.sealed_variables import opened_variables
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.options import BackfillRequest
 
@@ -40,7 +41,8 @@ def stand() -> Stand:
 
 
 def resolved(stand: Stand, manifest: str | None) -> Environment | None:
-    return stand.environments.resolve(LOCAL_CALLER, manifest)
+    found = stand.environments.resolve(LOCAL_CALLER, manifest)
+    return None if found is None else opened_variables(found, stand.environments.cipher)
 
 
 def test_a_manifest_is_kept_and_shown_without_the_values_of_its_variables(stand: Stand) -> None:
