@@ -29,6 +29,11 @@ def is_found(machine: type[ViewHistory], histories: int) -> bool:
         run_state_machine_as_test(seed(SEED)(type(machine.__name__, (machine,), {})), settings=chosen)
     except (AssertionError, LookupError, pa.ArrowException):
         return True
+    except OSError as error:
+        # Lance itself finds ids that several rows have.
+        if "row id index corrupt" not in str(error):
+            raise
+        return True
     return False
 
 

@@ -20,8 +20,10 @@ READY: Final = "Tidemill is ready at "
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 20.0
 LOG_TAIL_LINES: Final = 20
-# The user's own code on the user's own machine: functions need no process of their own.
+# The user's own code on the user's own machine: functions need no process of their own. With clients, some of
+# the code may be somebody else's.
 DEFAULTS: Final = {"TIDEMILL_FUNCTION_ISOLATION": "none"}
+AUTHENTICATION: Final = frozenset({"TIDEMILL_CLIENTS", "TIDEMILL_OIDC_ISSUERS"})
 DEFAULT_ROOT: Final = "tidemill-data"
 
 
@@ -46,6 +48,11 @@ def find_server(root: Path) -> str | None:
     return url if isinstance(url, str) and _is_healthy(url) else None
 
 
+def _environment() -> dict[str, str]:
+    given = dict(os.environ)  # noqa: TID251  # handed on to the server, which reads it
+    return given if AUTHENTICATION & given.keys() else {**DEFAULTS, **given}
+
+
 def start_server(root: Path) -> EmbeddedServer:
     """Starts a server with a worker under that root and waits until it is ready."""
     log = root / "logs" / "server.log"
@@ -59,7 +66,7 @@ def start_server(root: Path) -> EmbeddedServer:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**DEFAULTS, **os.environ},  # noqa: TID251  # handed on to the server, which reads it
+            env=_environment(),
         )
     try:
         return EmbeddedServer(process, _await_ready(process, log, begin))

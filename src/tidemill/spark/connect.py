@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar, cast
@@ -84,6 +85,9 @@ class ConnectCluster:
         session = ConnectSession.builder.remote(self._url).create()
         retry_policy = DefaultPolicy(max_retries=MAX_RETRIES, max_backoff=MAX_BACKOFF_MILLISECONDS)
         session.client.set_retry_policies([retry_policy])
-        for key, value in {**self._config, **PINNED}.items():
-            session.conf.set(key, value)
+        with warnings.catch_warnings():
+            # Spark advises against a setting that is pinned because it exists.
+            warnings.simplefilter("ignore", UserWarning)
+            for key, value in {**self._config, **PINNED}.items():
+                session.conf.set(key, value)
         return session

@@ -96,10 +96,13 @@ def enter(sandbox: Sandbox) -> None:
     if not is_privileged:
         kernel.unshare(flags | kernel.CLONE_NEWUSER)
         kernel.map_ids(SANDBOX_USER, user, group)
+    # The child changes the root of both processes, so the parent opens nothing afterwards.
+    nothing = os.open(os.devnull, os.O_RDWR)
     pid = os.fork()
     if pid:
-        _close_all()
+        _close_all(nothing)
         _end_like(os.waitpid(pid, 0)[1])
+    os.close(nothing)
     _end_with_parent()
     _make_root(sources, sandbox.hidden)
     if is_privileged:
@@ -300,9 +303,8 @@ def _be_killed_first() -> None:
     _write("/proc/self/oom_score_adj", "1000")
 
 
-def _close_all() -> None:
+def _close_all(nothing: int) -> None:
     """Only standard error stays open: it is where the parent learns what went wrong."""
-    nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(nothing, fd)
     os.close(nothing)
