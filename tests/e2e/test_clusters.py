@@ -227,5 +227,5 @@ def test_a_server_that_shuts_down_counts_as_gone_though_it_answers(
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED:UserWarning")
 def test_a_server_that_does_not_answer_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "MAX_RETRIES", 1)
-    with pytest.raises(PySparkException, match="(?i)failed to connect"):
+    with pytest.raises(PySparkException, match=r"(?i)failed to connect"):
         ConnectCluster(f"sc://127.0.0.1:{free_port()}", 2, {})
