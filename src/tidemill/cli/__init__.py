@@ -6,6 +6,7 @@
     runs.py         `backfill`, `refresh`, `preview` and `explain`
     columns.py      `columns`, `errors` and `lineage`
     jobs.py, views.py, manifests.py    the commands of those names; `verify` is in views.py
+    audit.py        `audit`: who did, or was refused, what
     options.py      options that several commands share, among them which server a command talks to
     output.py       tables for people, JSON for machines
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import tidemill
+from tidemill.cli.audit import audit
 from tidemill.cli.columns import columns_app, errors, lineage
 from tidemill.cli.doctor import doctor
 from tidemill.cli.jobs import jobs_app
@@ -34,6 +35,7 @@ app.command("refresh")(refresh)
 app.command("verify")(verify)
 app.command("errors")(errors)
 app.command("lineage")(lineage)
+app.command("audit")(audit)
 app.add_typer(columns_app, name="columns")
 app.add_typer(views_app, name="views")
 app.add_typer(jobs_app, name="jobs")

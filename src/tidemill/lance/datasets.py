@@ -35,6 +35,7 @@ from lance_namespace import (
 from lance_namespace import TableVersion as WireVersion
 from lance_namespace.errors import TableVersionNotFoundError
 
+from tidemill.catalog.auditing import acting, current_action, note_checked
 from tidemill.catalog.errors import (
     ConcurrentModification,
     InvalidTableSchema,
@@ -80,6 +81,9 @@ class CommittingNamespace(LanceNamespace):
         self._versions = versions
         self._table = table
         self._on_commit = on_commit
+        action = current_action()
+        # pylance calls from other threads.
+        self._action = None if action is None else action.publishing()
         self.failure: TidemillError | None = None
         self.lost_race = False
         self.has_committed = False
@@ -128,7 +132,9 @@ class CommittingNamespace(LanceNamespace):
         )
         self.lost_race = False
         try:
-            version = self._versions.commit(self._requested_table(fields), entry, self._on_commit)
+            with acting(self._action):
+                note_checked(self._table.ident)
+                version = self._versions.commit(self._requested_table(fields), entry, self._on_commit)
         except TableVersionAlreadyExists as error:
             self.lost_race = True
             raise ConcurrentModificationError(str(error)) from error

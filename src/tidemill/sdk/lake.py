@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from tidemill.catalog.model.functions import encode_envelope
+from tidemill.sdk.audit import AuditEvent, audit_event, named_object, time_text
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import SqlDefinition, ViewDefinition
 from tidemill.sdk.functions import function_of
@@ -325,6 +327,56 @@ class Lake(LakeViews):
     def job(self, job_id: str) -> Job:
         """A job by its id."""
         return get_job(self._client, job_id)
+
+    def audit(
+        self,
+        *,
+        limit: int = 100,
+        principal: str | None = None,
+        object: Name | None = None,
+        operation: str | None = None,
+        decision: str | None = None,
+        request_id: str | None = None,
+        job_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[AuditEvent]:
+        """What was done and refused, newest first.
+
+        Administrators of the server see all events, those of a namespace what concerns it when they name it
+        with `object`, and others what they did themselves.
+
+        Args:
+            limit: Maximum number of events.
+            principal: Only what this client did, or was refused.
+            object: Only events about this namespace, table or view and everything below it.
+            operation: Only operations that contain this text, such as `version/create`.
+            decision: Only `allowed`, `denied` or `failed`.
+            request_id: Only the request with this id.
+            job_id: Only what was done to this job, or by it.
+            since: Only events at or after this time.
+            until: Only events before this time.
+
+        >>> lake.create_namespace("audited")
+        >>> [event.decision for event in lake.audit(object="audited")]
+        ['allowed']
+        """
+        query = {
+            **named_object(object),
+            "principal": principal,
+            "operation": operation,
+            "decision": decision,
+            "request_id": request_id,
+            "job_id": job_id,
+            "since": time_text(since),
+            "until": time_text(until),
+        }
+        found: list[AuditEvent] = []
+        for page in pages(self._client, "/api/v1/audit", query, limit=min(limit, MAX_PAGE)):
+            found.extend(map(audit_event, page.get("events", [])))
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def put_manifest(
         self, name: str, *, pip: Sequence[str] = (), env: Mapping[str, str] | None = None

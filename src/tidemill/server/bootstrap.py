@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from tidemill.catalog.operations.audit import AuditOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
@@ -53,6 +54,7 @@ from tidemill.protocols.http.operations import Operations
 from tidemill.server.access.authentication import Authentication, open_authentication
 from tidemill.server.access.cipher import InstallationCipher
 from tidemill.server.access.grants import AllowEverything, GrantAuthorizer
+from tidemill.server.access.named_objects import NamingAuthorizer
 from tidemill.server.health import ServerHealth, WorkerLiveness
 from tidemill.server.settings import ServerSettings
 from tidemill.storage.local import LocalTableFiles
@@ -66,6 +68,7 @@ from tidemill.storage.s3_client import (
 from tidemill.storage.signing import S3RequestSigner, own_keys
 from tidemill.storage.vending import AssumedRole, CredentialVendor, NoCredentials, StaticCredentials
 from tidemill.storage.warehouse import Warehouse
+from tidemill.store.audit import AuditOutput
 from tidemill.store.engine import SqlStore, open_store
 
 
@@ -94,9 +97,9 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
     """Permissions come from the grants in the settings, unless an authorizer is given."""
     settings.root.mkdir(parents=True, exist_ok=True)
     cipher = InstallationCipher(settings)
-    store = open_store(settings.database, cipher)
+    store = open_store(settings.database, cipher, AuditOutput(settings.audit_rows, settings.audit_lines))
     files = open_warehouse(settings)
-    authorizer = authorizer or _authorizer(settings)
+    authorizer = NamingAuthorizer(authorizer or _authorizer(settings))
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data)
@@ -194,6 +197,7 @@ def build_operations(
         name_hints=NameHints(store, authorizer),
         warehouse_name=adapters.warehouse_name,
         namespace_separator=adapters.namespace_separator,
+        audit=AuditOperations(store, authorizer),
         health=ServerHealth(store, files, worker),
         tokens=adapters.authentication,
     )

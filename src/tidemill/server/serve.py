@@ -32,6 +32,7 @@ from starlette.types import ASGIApp
 from tidemill.errors import InvalidInput
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Limits
+from tidemill.server.audit_trail import AuditTrail
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
 from tidemill.server.connections import BoundedProtocol, ConnectionBounds, OpenConnections, sweep_connections
 from tidemill.server.health import WorkerState
@@ -76,7 +77,8 @@ def serve(settings: ServerSettings) -> None:
         trusted_proxies=bounds.trusted_proxies,
     )
     operations = build_operations(adapters, workers, workers.wake)
-    app = create_app(operations, limits, adapters.authentication.caller_of)
+    audit = AuditTrail(adapters.store, settings.audit_refusals_per_minute)
+    app = create_app(operations, limits, adapters.authentication.caller_of, audit)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
@@ -94,6 +96,7 @@ def serve(settings: ServerSettings) -> None:
             child.stop()
         if is_first:
             _remove_state_file(settings)
+        audit.close()
         adapters.store.close()
 
 

@@ -24,13 +24,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
-from tidemill.catalog.model.callers import BACKFILL_CALLER, REFRESH_CALLER
+from tidemill.catalog.auditing import AuditedAction, acting, acting_as_server
+from tidemill.catalog.model.audit import AuditProtocol
+from tidemill.catalog.model.callers import BACKFILL_CALLER, REFRESH_CALLER, Caller
+from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.functions.isolation.pool import FunctionHost
+from tidemill.iceberg.operations.purges import Purger
 from tidemill.jobs.model.jobs import Failure, Job
 from tidemill.jobs.model.options import (
     BackfillRequest,
@@ -59,10 +63,13 @@ from tidemill.spark.cluster import SparkCluster, open_cluster
 from tidemill.spark.executor import SparkStageExecutor, prepare_functions
 from tidemill.spark.startup import SparkNotStarted, SparkStart
 from tidemill.spark.target import SparkTarget
+from tidemill.store.engine import SqlStore
 
 HEARTBEAT_SECONDS: Final = 2.0
 CHECKPOINT_CLEANUP_SECONDS: Final = 3600.0
 PURGE_SECONDS: Final = 60.0
+AUDIT_CLEANUP_SECONDS: Final = 60.0
+AUDIT_BATCHES: Final = 50
 CHECKPOINT_AGE: Final = timedelta(days=7)
 MAX_REASON: Final = 500
 
@@ -238,7 +245,7 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
     columns = AutoBackfill(
         adapters.store,
         adapters.assessor,
-        jobs.submit_backfill,
+        _audited("submit backfill", jobs.submit_backfill),
         BACKFILL_CALLER,
         settings.auto_backfill_policy(),
     )
@@ -246,7 +253,7 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
         adapters.store,
         adapters.versions,
         adapters.view_assessor,
-        jobs.submit_refresh,
+        _audited("submit refresh", jobs.submit_refresh),
         REFRESH_CALLER,
         settings.auto_refresh_policy(),
     )
@@ -254,13 +261,53 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
         MaintenanceTask("columns", settings.auto_backfill_poll_seconds, columns.look),
         MaintenanceTask("views", settings.auto_refresh_poll_seconds, views.look),
         MaintenanceTask(
-            "dropped tables", PURGE_SECONDS, build_purger(adapters.store, adapters.files).purge_waiting
+            "dropped tables", PURGE_SECONDS, lambda: _purge(build_purger(adapters.store, adapters.files))
         ),
         MaintenanceTask("checkpoints", CHECKPOINT_CLEANUP_SECONDS, lambda: checkpoints.sweep(CHECKPOINT_AGE)),
         MaintenanceTask(
             "fingerprints", CHECKPOINT_CLEANUP_SECONDS, lambda: _sweep_segments(adapters.store, checkpoints)
         ),
+        *_audit_tasks(adapters.store, settings.audit_retention_days),
     ]
+
+
+def _audit_tasks(store: SqlStore, retention_days: int) -> list[MaintenanceTask]:
+    """Nothing if events are kept for ever."""
+    if not retention_days:
+        return []
+    retention = timedelta(days=retention_days)
+    return [MaintenanceTask("audit", AUDIT_CLEANUP_SECONDS, lambda: remove_old_events(store, retention))]
+
+
+RequestT = TypeVar("RequestT")
+Submit = Callable[[Caller, TableIdent, RequestT, str | None], Job]
+
+
+def _audited(operation: str, submit: Submit[RequestT]) -> Submit[RequestT]:
+    """Submits jobs that nobody asked for."""
+
+    def submitted(caller: Caller, ident: TableIdent, request: RequestT, key: str | None) -> Job:
+        with acting(AuditedAction(caller.principal, AuditProtocol.SERVER, operation)):
+            return submit(caller, ident, request, key)
+
+    return submitted
+
+
+def _purge(purger: Purger) -> None:
+    with acting_as_server("purge dropped tables"):
+        purger.purge_waiting()
+
+
+def remove_old_events(store: SqlStore, retention: timedelta) -> int:
+    """Removes audit events in batches, each in a transaction of its own, so that nobody waits for long."""
+    removed = 0
+    for _ in range(AUDIT_BATCHES):
+        with store.transaction() as tx:
+            count = tx.audit.remove_before(tx.now() - retention)
+        removed += count
+        if not count:
+            break
+    return removed
 
 
 def _sweep_segments(store: JobStore, checkpoints: LanceCheckpoints) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
@@ -19,9 +19,12 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
+from tidemill.catalog.auditing import acting
+from tidemill.catalog.model.audit import AuditEvent
 from tidemill.catalog.nonblocking import WouldBlock, may_block, nonblocking
 from tidemill.catalog.ports import Cipher
 from tidemill.errors import InvalidInput, Unavailable
+from tidemill.store.audit import AuditOutput, Recording
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.m0013_sealed_variables import CIPHER, HAS_SEALED
@@ -43,18 +46,26 @@ log = structlog.get_logger("tidemill.store")
 
 _NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _READ_ONLY: Final[Mapping[str, Any]] = {"postgresql_readonly": True}
+_ALL_OUTPUT: Final = AuditOutput()
 
 
 class SqlStore:
     """The catalog and the jobs in one SQL database."""
 
     def __init__(
-        self, engine: Engine, write_lock: WriteLock | None = None, readers: SqliteReaders | None = None
+        self,
+        engine: Engine,
+        write_lock: WriteLock | None = None,
+        readers: SqliteReaders | None = None,
+        audit: AuditOutput = _ALL_OUTPUT,
     ) -> None:
         self._engine = engine
         self._write_lock = write_lock
         self._file = DatabaseFile(None) if readers is None else readers.file
-        self._writer = None if write_lock is None else SqliteWriter(engine, write_lock, self._file)
+        self._recording = Recording(audit)
+        self._writer = (
+            None if write_lock is None else SqliteWriter(engine, write_lock, self._file, self._recording)
+        )
         self._readers = readers
 
     @property
@@ -111,6 +122,12 @@ class SqlStore:
                 "The catalog database is read-only: it is a standby, or its default is read-only"
             )
 
+    def record_audit(self, events: Sequence[AuditEvent]) -> None:
+        """Adds events that are not part of a transaction, or the outcome of known ones."""
+        with acting(None), self.transaction() as tx:
+            self._recording.put(tx.audit, events)
+        self._recording.write_lines(events)
+
     def close(self) -> None:
         if self._readers is not None:
             self._readers.close()
@@ -122,8 +139,10 @@ class SqlStore:
     def _read_write(self) -> Iterator[SqlTransaction]:
         with self._connection() as connection:
             yield SqlTransaction(connection)
+            recorded = self._recording.before_commit(connection, has_changed=None)
             with committing():
                 connection.commit()
+        self._recording.committed(recorded)
 
     @contextmanager
     def _read_only(self) -> Iterator[SqlTransaction]:
@@ -156,7 +175,7 @@ def _query_only(connection: Connection) -> Iterator[None]:
         connection.exec_driver_sql("PRAGMA query_only = OFF")
 
 
-def open_store(url: str, cipher: Cipher | None = None) -> SqlStore:
+def open_store(url: str, cipher: Cipher | None = None, audit: AuditOutput = _ALL_OUTPUT) -> SqlStore:
     """Opens `sqlite:///path`, `sqlite://` (in memory) or `postgresql://…` and migrates its schema.
 
     Without the installation's cipher, a database with variables that are not sealed yet is not migrated.
@@ -173,7 +192,7 @@ def open_store(url: str, cipher: Cipher | None = None) -> SqlStore:
     except BaseException:
         engine.dispose()
         raise
-    return SqlStore(engine, write_lock, _readers(parsed_url))
+    return SqlStore(engine, write_lock, _readers(parsed_url), audit)
 
 
 def _forget_clear_text(engine: Engine) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from tidemill.catalog.auditing import note_job
 from tidemill.catalog.errors import ConcurrentModification
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobAlreadyActive, JobNotFound, LeaseLost
@@ -63,6 +64,7 @@ class SqlJobRepository:
                     f"Job {job.job_id} or its idempotency key was submitted at the same time; submit it again"
                 ) from error
             raise JobAlreadyActive(_describe_subject(job), active.job_id) from error
+        note_job(job.job_id)
 
     def get(self, job_id: str) -> Job:
         job = self._find(jobs.c.job_id == job_id)
@@ -117,6 +119,7 @@ class SqlJobRepository:
         return self._change(job_id, {"state": JobState.QUEUED})
 
     def _locked_state(self, job_id: str) -> JobState:
+        note_job(job_id)
         state = self._connection.scalar(select(jobs.c.state).where(jobs.c.job_id == job_id).with_for_update())
         if state is None:
             raise JobNotFound(job_id)

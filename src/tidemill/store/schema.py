@@ -273,3 +273,24 @@ receipts: Final = Table(
     Column("outcome", LargeBinary, nullable=False),
     Column("expires_at", MillisecondTime, nullable=False),
 )
+
+audit_events: Final = Table(
+    "audit_events",
+    metadata,
+    Column("event_id", Uuid, primary_key=True),
+    Column("principal", Text, nullable=False),
+    Column("is_claimed", Boolean, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("protocol", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("objects", JsonText, nullable=False),
+    Column("objects_omitted", BigInteger, nullable=False),
+    Column("decision", Text, nullable=False),
+    Column("status", BigInteger),
+    Column("error_code", Text),
+    Column("job_id", Text),
+    # Written in the transaction of the change.
+    Column("is_committed", Boolean, nullable=False),
+    Column("count", BigInteger, nullable=False),
+)

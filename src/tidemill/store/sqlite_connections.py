@@ -38,6 +38,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tidemill.catalog.nonblocking import WouldBlock, is_nonblocking
 from tidemill.errors import DatabaseDamaged, Unavailable
+from tidemill.store.audit import Recorded, Recording
 from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.unit_of_work import SqlTransaction
@@ -105,12 +106,16 @@ class DatabaseFile:
 class SqliteWriter:
     """Runs write transactions on a connection that it keeps, with its repositories, between them."""
 
-    def __init__(self, engine: Engine, write_lock: WriteLock, file: DatabaseFile) -> None:
+    def __init__(
+        self, engine: Engine, write_lock: WriteLock, file: DatabaseFile, recording: Recording
+    ) -> None:
         self._engine = engine
         self._write_lock = write_lock
         self._file = file
+        self._recording = recording
         self._opened: FileIdentity = None
         self._cached: tuple[Connection, SqlTransaction] | None = None
+        self._changes_before = 0
 
     def transaction(self) -> WriterLease:
         return WriterLease(self)
@@ -129,6 +134,7 @@ class SqliteWriter:
                 if is_nonblocking():
                     _begin_without_waiting(connection)
                 connection.begin()
+                self._changes_before = _changes(connection)
                 return transaction
         except WouldBlock:
             self._write_lock.release()
@@ -142,9 +148,12 @@ class SqliteWriter:
         """Commits, or rolls back after an error. Raises CommitStateUnknown."""
         assert self._cached is not None
         connection, _ = self._cached
+        recorded: Recorded | None = None
         try:
             with self._file.watched():
                 if error is None:
+                    has_changed = _changes(connection) != self._changes_before
+                    recorded = self._recording.before_commit(connection, has_changed=has_changed)
                     _commit(connection)
                 else:
                     connection.rollback()
@@ -155,6 +164,7 @@ class SqliteWriter:
             raise
         finally:
             self._write_lock.release()
+        self._recording.committed(recorded)
 
     def close(self) -> None:
         with self._write_lock.held():
@@ -169,6 +179,12 @@ class SqliteWriter:
         cached, self._cached = self._cached, None
         if cached is not None:
             cached[0].close()
+
+
+def _changes(connection: Connection) -> int:
+    """The number of rows that the connection has changed since it was opened."""
+    changes: int = connection.connection.total_changes
+    return changes
 
 
 def _commit(connection: Connection) -> None:

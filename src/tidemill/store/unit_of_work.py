@@ -3,6 +3,7 @@
 Each request or job step that touches the database opens one of these through `SqlStore.transaction()` or
 `SqlStore.reading()`. Everything written through its repositories becomes visible together or not at all,
 which is what lets a job publish a version, its lease check, its ledger entry and its coverage as one step.
+The audit row of what is being done is added right before the commit (see `tidemill.store.audit`).
 
 On PostgreSQL, transactions wait for each other's row locks, and two that lock the same rows in a different
 order deadlock. `SqlTransaction` therefore documents one lock order that every repository and operation
@@ -19,6 +20,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select, text
 
+from tidemill.store.audit import SqlAuditLog
 from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
 from tidemill.store.compiled_statements import CompiledStatement
@@ -93,6 +95,7 @@ class SqlTransaction:
         self.environments = SqlEnvironmentRepository(connection)
         self.workers = SqlWorkerRegistry(connection)
         self.names = SqlNeighborNames(connection)
+        self.audit = SqlAuditLog(connection)
 
     def touch_tables(self) -> None:
         """Reads a row of every table. In SQLite an index would do, and the table would stay unread."""

@@ -52,6 +52,7 @@ WITHOUT_PREFIX, WITH_PREFIX = "/iceberg/v1/", "/iceberg/v1/{prefix}/"
 OPEN: Final = {
     "GET /api/v1/health": "tells probes, which have no credential, whether the server can serve",
     "POST /iceberg/v1/oauth/tokens": "is where callers prove who they are",
+    "GET /api/v1/audit": "shows every caller its own events, and more to administrators",
     "GET /iceberg/v1/config": "tells every client what the catalog can do, and nothing about what is in it",
 }
 
@@ -88,10 +89,10 @@ class Stand:
         return self.http.request(row.method, path_of(row, request), headers=headers, **options)
 
     def state(self) -> Any:
-        """All that a refused request has to leave as it is: the catalog's rows and the warehouse's files."""
+        """All that a refused request leaves as it is: the warehouse's files, the catalog's rows but the audit."""
         database = f"file:{self.server.root / 'catalog.db'}?mode=ro"
         with closing(sqlite3.connect(database, uri=True)) as connection:
-            rows = list(connection.iterdump())
+            rows = [row for row in connection.iterdump() if '"audit_events"' not in row]
         return rows, {path: path.stat().st_mtime_ns for path in files_in(self.server.root / "warehouse")}
 
 

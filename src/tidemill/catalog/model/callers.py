@@ -40,9 +40,11 @@ LOCAL_CALLER: Final = Caller("local")
 ANONYMOUS_CALLER: Final = Caller("anonymous")
 BACKFILL_CALLER: Final = Caller("auto-backfill")
 REFRESH_CALLER: Final = Caller("auto-refresh")
+SERVER_CALLER: Final = Caller("tidemill")
 
 OWN_PRINCIPALS: Final = frozenset(
-    caller.principal for caller in (LOCAL_CALLER, ANONYMOUS_CALLER, BACKFILL_CALLER, REFRESH_CALLER)
+    caller.principal
+    for caller in (LOCAL_CALLER, ANONYMOUS_CALLER, BACKFILL_CALLER, REFRESH_CALLER, SERVER_CALLER)
 )
 """Principals of the server itself. No client may have one of these names."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidemill.catalog.auditing import note_named
 from tidemill.catalog.errors import FunctionNotFound
+from tidemill.catalog.model.audit import ObjectKind
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function, RegisteredFunction
 from tidemill.catalog.model.identifiers import NamespacePath
@@ -18,6 +20,7 @@ class FunctionOperations:
 
     def register(self, caller: Caller, function: Function) -> Function:
         self._authorizer.require(caller, Permission.FUNCTION, NamespacePath())
+        note_named(ObjectKind.FUNCTION, function.name)
         with self._store.transaction() as tx:
             tx.functions.add(function, caller.principal)
             return tx.functions.get(function.digest)
@@ -51,6 +54,7 @@ class FunctionOperations:
     def drop(self, caller: Caller, name: str, version: int | None = None) -> RegisteredFunction:
         """Removes one version, by default the latest, from listings. Columns that use it keep working."""
         self._authorizer.require(caller, Permission.FUNCTION, NamespacePath())
+        note_named(ObjectKind.FUNCTION, name)
         with self._store.transaction() as tx:
             registered = _get(tx, name, version)
             tx.functions.drop(registered.function.digest)

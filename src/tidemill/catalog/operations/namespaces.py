@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
+from tidemill.catalog.auditing import note_object
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotFound
 from tidemill.catalog.locations import TableLocations, namespace_location, warehouse_uri
 from tidemill.catalog.model.callers import Caller, Permission
@@ -50,6 +51,7 @@ class NamespaceOperations:
     ) -> Namespace:
         authorize(self._authorizer, mutation.caller, needs_to_change(path))
         _refuse_root(path, "created")
+        note_object(path)
         new = self._located(Namespace(uuid4(), path, dict(properties)))
         namespace, dropped = retry_deadlocks(lambda: self._create(mutation, new, mode))
         self._remove_files(dropped)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from tidemill.catalog.auditing import acting
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.callers import Caller, Permission, Receipt
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
@@ -114,7 +115,7 @@ class ReceiptOperations:
         Raises Unavailable if that fails: without a receipt a retry could get a different response.
         """
         try:
-            with self._store.transaction() as tx:
+            with acting(None), self._store.transaction() as tx:
                 self.record(tx, receipt)
         except ReceiptExists:
             return self.find(receipt) or receipt

@@ -15,6 +15,7 @@ import orjson
 import structlog
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 
+from tidemill.catalog.auditing import note_object
 from tidemill.catalog.ports import TableFiles
 from tidemill.errors import InvalidInput, Unavailable
 from tidemill.iceberg.files import CatalogFileIO, literal_location
@@ -107,6 +108,7 @@ class Purger:
 
     def purge(self, entry: Entry) -> None:
         """Removes the files now; if storage or database are unavailable, the entry stays queued."""
+        note_object(entry.ident)
         try:
             self._remove_files(entry)
             with self._store.transaction() as tx:

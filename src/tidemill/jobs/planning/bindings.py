@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tidemill.catalog.auditing import acting
 from tidemill.catalog.model.functions import Function
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.jobs.model.columns import ComputedColumn
@@ -56,7 +57,7 @@ class ColumnBindings:
 
     def _record(self, columns: Sequence[ComputedColumn]) -> None:
         """Unless they were declared again in the meantime."""
-        with self._store.transaction() as tx:
+        with acting(None), self._store.transaction() as tx:
             stored = {column.column_id: column for column in tx.derived.list_columns(columns[0].table_id)}
             for column in columns:
                 found = stored.get(column.column_id)

@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from tidemill.catalog.auditing import note_named
+from tidemill.catalog.model.audit import ObjectKind
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, check_name
@@ -62,6 +64,7 @@ class EnvironmentOperations:
         if name.lstrip().startswith(INLINE_START):
             raise InvalidInput("name", "begins like JSON; a job could not ask for it by that name")
         sealed = sealed_variables(environment, self._cipher)
+        note_named(ObjectKind.MANIFEST, name)
         with self._store.transaction() as tx:
             tx.environments.put(name, sealed)
 
@@ -83,6 +86,7 @@ class EnvironmentOperations:
     def remove(self, caller: Caller, name: str) -> None:
         """Raises EnvironmentNotFound."""
         self._authorizer.require(caller, Permission.FUNCTION, ROOT)
+        note_named(ObjectKind.MANIFEST, name)
         with self._store.transaction() as tx:
             if not tx.environments.remove(name):
                 raise EnvironmentNotFound(name)

@@ -10,7 +10,9 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from tidemill.catalog.auditing import AuditedAction, acting
 from tidemill.catalog.errors import TableNotFound
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import CommitStateUnknown, TidemillError, Unavailable
 from tidemill.jobs.errors import JobCancelled, JobPaused, LeaseLost
@@ -148,7 +150,7 @@ class JobWorker:
         if reason is not None:
             self._finish(running, JobState.FAILED, None, Failure(reason))
             return
-        with self._kept_alive(running), suppress(LeaseLost):
+        with self._kept_alive(running), suppress(LeaseLost), acting(_publication(job)):
             try:
                 running.check()
                 result = self._runners[type(job.request)].run(running, job.request)
@@ -264,6 +266,17 @@ def bounded(failure: Failure) -> Failure:
     """A failure of a size that a row and a page can show, whatever a library put into its message."""
     traceback = None if failure.traceback is None else failure.traceback[-MAX_TRACEBACK:]
     return replace(failure, message=failure.message[:MAX_MESSAGE], traceback=traceback)
+
+
+def _publication(job: Job) -> AuditedAction:
+    """Commits of the job are audited; its progress is not."""
+    return AuditedAction(
+        job.submitted_by,
+        AuditProtocol.WORKER,
+        f"publish {job.kind.value}",
+        is_mutation=False,
+        job_id=job.job_id,
+    )
 
 
 def failure_of(error: TidemillError) -> Failure:

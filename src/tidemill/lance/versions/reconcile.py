@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 import structlog
 
+from tidemill.catalog.auditing import acting, acting_as_server, note_object
 from tidemill.catalog.errors import TableStorageMissing, TableVersionAlreadyExists
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table, TableVersion
 from tidemill.catalog.nonblocking import may_block
@@ -27,6 +29,9 @@ from tidemill.catalog.retries import run_repeatable
 from tidemill.errors import CommitStateUnknown, Unavailable
 from tidemill.jobs.ports import JobStore, JobTransaction
 from tidemill.lance.versions.manifests import Listing, Publication, StagedManifest, StoredManifests
+
+# Operation of the audit event for rows that follow what writers by location did.
+ADOPTION: Final = "adopt versions"
 
 log = structlog.get_logger("tidemill.catalog")
 
@@ -61,7 +66,8 @@ class VersionSettling:
             for version in versions:
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
-        run_repeatable(self._store.transaction, remove)
+        with acting(None):
+            run_repeatable(self._store.transaction, remove)
 
     def withdraw(self, table: Table, version: TableVersion) -> None:
         """Undoes a version that was just committed, unless a later version exists already."""
@@ -131,7 +137,8 @@ class VersionSettling:
                 if not tx.versions.settle(version):
                     raise _AlreadyRecorded
 
-        with suppress(_AlreadyRecorded):
+        # Whoever reserved the version has left the audit row.
+        with suppress(_AlreadyRecorded), acting(None):
             run_repeatable(self._store.transaction, record)
         return replace(version, deferred=None)
 
@@ -153,9 +160,13 @@ class VersionSettling:
                 version.table_id, version.branch, version.version, version.manifest_path, size, tx
             )
             tx.versions.add(found)
+            table = tx.tables.find_by_id(version.table_id)
+            if table is not None:
+                note_object(table.ident)
             return found
 
-        return run_repeatable(self._store.transaction, replace_row)
+        with acting_as_server(ADOPTION):
+            return run_repeatable(self._store.transaction, replace_row)
 
     def remove_row(self, version: TableVersion) -> None:
         def remove(tx: JobTransaction) -> None:
@@ -163,7 +174,8 @@ class VersionSettling:
             if current is not None and _is_same(current, version):
                 tx.versions.remove(version.table_id, version.branch, version.version)
 
-        run_repeatable(self._store.transaction, remove)
+        with acting(None):
+            run_repeatable(self._store.transaction, remove)
 
     def reconcile(self, table: Table) -> bool:
         """Makes the rows match the manifests in storage; returns whether there is any version."""
@@ -223,7 +235,8 @@ class VersionSettling:
                 with suppress(TableVersionAlreadyExists):
                     tx.versions.add(row)
 
-        run_repeatable(self._store.transaction, update_rows)
+        with acting_as_server(ADOPTION, table.ident):
+            run_repeatable(self._store.transaction, update_rows)
 
     def _still_there(
         self, tx: JobTransaction, table: Table, found: dict[int, str]

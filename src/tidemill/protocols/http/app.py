@@ -32,6 +32,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tidemill.catalog.auditing import AuditedAction, acting
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.catalog.model.callers import ANONYMOUS_CALLER
 from tidemill.catalog.nonblocking import WouldBlock, nonblocking
 from tidemill.catalog.storage_failures import storage_failure
@@ -48,6 +50,7 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.protocols.http.addresses import client_address
+from tidemill.protocols.http.auditing import NO_AUDIT, AuditTrail, object_kind, refuse, run_audited
 from tidemill.protocols.http.call import SLOW_BODY, Call, CallerResolver, Handler, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
@@ -55,6 +58,7 @@ from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path
 REQUEST_ID_HEADER: Final = "x-request-id"
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 CLIENT_CLOSED_REQUEST: Final = 499
+HTTP_INTERNAL_ERROR: Final = 500
 RETRY_AFTER_SECONDS: Final = "1"
 RUST_PANIC: Final = "PanicException"
 
@@ -81,8 +85,9 @@ ErrorRenderer: TypeAlias = Callable[[Refusal], Response]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One protocol: the prefix of its paths, its routes, and how it renders errors."""
+    """One protocol: its name in the audit, the prefix of its paths, its routes, and how it renders errors."""
 
+    protocol: AuditProtocol
     prefix: tuple[str, ...]
     routes: Sequence[Route]
     render_error: ErrorRenderer
@@ -96,6 +101,7 @@ class _Trace:
     request_id: str
     route: str = ""
     caller: str = ""
+    action: AuditedAction | None = None
 
     @property
     def operation(self) -> str:
@@ -122,11 +128,13 @@ class HttpApp:
         operations: Operations,
         limits: Limits,
         resolve_caller: CallerResolver,
+        audit: AuditTrail = NO_AUDIT,
     ) -> None:
         self._services = [(service, Router(service.routes)) for service in services]
         self._operations = operations
         self._limits = limits
         self._resolve_caller = resolve_caller
+        self._audit = audit
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="request")
         self._waiting_threads = anyio.CapacityLimiter(limits.waiting_threads)
 
@@ -160,9 +168,17 @@ class HttpApp:
             service, router = self._service_of(segments)
             match = router.match(trace.method, segments)
             trace.route = match.route.pattern
-            return await self._call(request, match, trace)
+            action = trace.action = _action(service, match.route, request, trace, self._limits)
+            with acting(action):
+                response = await self._call(request, match, trace, action)
+            if response.status_code >= 400:
+                refuse(self._audit, action, response.status_code)
+            return response
         except TidemillError as error:
-            return _error_response(service, error, request, trace)
+            response = _error_response(service, error, request, trace)
+            if trace.action is not None:
+                refuse(self._audit, trace.action, response.status_code, error)
+            return response
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -176,13 +192,14 @@ class HttpApp:
             refusal = Refusal(
                 ErrorCode.INTERNAL, message, trace.request_id, request.headers, None, trace.operation
             )
+            if trace.action is not None:
+                refuse(self._audit, trace.action, HTTP_INTERNAL_ERROR, None, ErrorCode.INTERNAL)
             return service.render_error(refusal)
 
-    async def _call(self, request: _Request, match: Match, trace: _Trace) -> Response:
-        address = client_address(_peer(request.scope), request.headers, self._limits.trusted_proxies)
-        is_public = match.route.is_public
+    async def _call(self, request: _Request, match: Match, trace: _Trace, action: AuditedAction) -> Response:
+        is_public, address = match.route.is_public, action.address
         caller = ANONYMOUS_CALLER if is_public else await self._resolve_caller(request.headers, address)
-        trace.caller = caller.principal
+        action.principal = trace.caller = caller.principal
         call = Call(
             operations=self._operations,
             caller=caller,
@@ -197,8 +214,9 @@ class HttpApp:
         if match.route.is_quick and self._limits.runs_quick_on_loop:
             # Switching to a thread and back costs more than a read from the database.
             with suppress(WouldBlock, Unavailable), nonblocking():
-                return match.route.handler(call)
-        handler = partial(_run_handler, match.route.handler, call)
+                return run_audited(match.route.handler, call, action, self._audit)
+        # Neither way into a thread takes context variables along.
+        handler = partial(_run_handler, match.route.handler, call, action, self._audit)
         if match.route.is_waiting:
             return await anyio.to_thread.run_sync(handler, limiter=self._waiting_threads)
         return await asyncio.get_running_loop().run_in_executor(self._threads, handler)
@@ -221,10 +239,24 @@ class HttpApp:
                 return await _drain_body(request, self._limits.arrow_bytes)
 
 
-def _run_handler(handler: Handler, call: Call) -> Response:
+def _action(
+    service: Service, route: Route, request: _Request, trace: _Trace, limits: Limits
+) -> AuditedAction:
+    return AuditedAction(
+        principal="",
+        protocol=service.protocol,
+        operation=trace.operation,
+        address=client_address(_peer(request.scope), request.headers, limits.trusted_proxies),
+        request_id=trace.request_id,
+        is_mutation=route.is_mutation,
+        object_kind=object_kind(route.pattern),
+    )
+
+
+def _run_handler(handler: Handler, call: Call, action: AuditedAction, audit: AuditTrail) -> Response:
     """Turns a panic of a Rust library, which is not an Exception in Python, into an error of this request."""
     try:
-        return handler(call)
+        return run_audited(handler, call, action, audit)
     except BaseException as error:
         if type(error).__name__ != RUST_PANIC:
             raise

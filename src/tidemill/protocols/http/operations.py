@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
 
+from tidemill.catalog.operations.audit import AuditOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
 from tidemill.catalog.operations.receipts import ReceiptOperations
@@ -73,6 +74,7 @@ class ClientCredential:
 class IssuedToken:
     value: str = field(repr=False)
     lifetime: timedelta
+    principal: str
 
 
 class TokenIssuer(Protocol):
@@ -116,5 +118,6 @@ class Operations:
     name_hints: NameHints
     warehouse_name: str
     namespace_separator: str
+    audit: AuditOperations
     health: HealthCheck
     tokens: TokenIssuer

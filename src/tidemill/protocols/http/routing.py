@@ -31,6 +31,7 @@ class Route:
     (`version/create` does), but every step of it must be repeatable: see decision 13.
     `is_waiting`: may wait for a job, so it runs in threads of its own and takes none from other requests.
     `is_public`: served to callers who have not authenticated.
+    `is_reading`: changes nothing, though its method is not GET or HEAD. All others leave an audit row.
     """
 
     method: str
@@ -40,6 +41,11 @@ class Route:
     is_waiting: bool = False
     is_quick: bool = False
     is_public: bool = False
+    is_reading: bool = False
+
+    @property
+    def is_mutation(self) -> bool:
+        return not self.is_reading and self.method not in ("GET", "HEAD")
 
 
 def with_name_hints(route: Route) -> Route:

@@ -26,6 +26,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
+from tidemill.catalog.auditing import note_failure
 from tidemill.catalog.errors import ReceiptExists
 from tidemill.catalog.model.callers import Receipt
 from tidemill.catalog.operations.receipts import Mutation, Needs, PendingReceipt
@@ -85,6 +86,7 @@ class MutationHandler(Generic[TargetT, ResultT]):
             return ReplayableResponse.from_bytes(stored.outcome)
         except TidemillError as error:
             add_near_names(call, error)
+            note_failure(error.code.value)
             response = _error_response(error)
             if response.status not in FINAL_STATUSES:
                 raise

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
@@ -68,4 +69,6 @@ CATALOG_ROUTES: Final = (
 
 ROUTES: Final = (*config_routes(CATALOG_ROUTES), *oauth.ROUTES, *CATALOG_ROUTES)
 
-ICEBERG_SERVICE: Final = Service(prefix=("iceberg",), routes=ROUTES, render_error=render_error)
+ICEBERG_SERVICE: Final = Service(
+    protocol=AuditProtocol.ICEBERG, prefix=("iceberg",), routes=ROUTES, render_error=render_error
+)

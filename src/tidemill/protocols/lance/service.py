@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.routing import with_name_hints
 from tidemill.protocols.lance.errors import render_error
@@ -39,6 +40,7 @@ ROUTES: Final = (
 )
 
 LANCE_SERVICE: Final = Service(
+    protocol=AuditProtocol.LANCE,
     prefix=(),
     routes=tuple(with_capability_header(with_name_hints(route)) for route in ROUTES),
     render_error=render_error,

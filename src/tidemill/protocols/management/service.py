@@ -7,11 +7,12 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route, with_name_hints
 from tidemill.protocols.management.errors import render_error
-from tidemill.protocols.management.routes import columns, functions, jobs, views
+from tidemill.protocols.management.routes import audit, columns, functions, jobs, views
 
 
 def health(call: Call) -> Response:
@@ -25,8 +26,12 @@ ROUTES: Final = (
     *columns.ROUTES,
     *views.ROUTES,
     *jobs.ROUTES,
+    *audit.ROUTES,
 )
 
 MANAGEMENT_SERVICE: Final = Service(
-    prefix=("api",), routes=tuple(map(with_name_hints, ROUTES)), render_error=render_error
+    protocol=AuditProtocol.MANAGEMENT,
+    prefix=("api",),
+    routes=tuple(map(with_name_hints, ROUTES)),
+    render_error=render_error,
 )

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 
+from tidemill.catalog.auditing import note_claim
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller
 from tidemill.errors import InvalidInput, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken, TokenIssuer
@@ -90,6 +91,9 @@ class ClientAuthentication:
         expected_digest = self._digests.get(credential.client_id, bytes(sha256().digest_size))
         is_valid = hmac.compare_digest(sha256(credential.secret.encode()).digest(), expected_digest)
         if not is_valid:
+            if credential.client_id in self._digests:
+                # An unknown id may be a secret in the wrong place.
+                note_claim(credential.client_id)
             self._failed_logins.add(address, credential.client_id)
             raise Unauthenticated(
                 "The credential is not valid; it must be '<client id>:<secret>' of a client of this server"

@@ -23,8 +23,8 @@ MAX_COUNTERS: Final = 10_000
 SECONDS: Final = 60.0
 
 
-class _Buckets:
-    """Failures that each key has left. They come back evenly over a minute."""
+class TokenBuckets:
+    """Failures, or whatever is limited, that each key has left. They come back evenly over a minute."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
         self._capacity = per_minute
@@ -50,9 +50,9 @@ class FailedLogins:
     def __init__(
         self, per_address: float, per_client: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._addresses = _Buckets(per_address, clock)
-        self._clients = _Buckets(per_client, clock)
-        self._pairs = _Buckets(1, clock)
+        self._addresses = TokenBuckets(per_address, clock)
+        self._clients = TokenBuckets(per_client, clock)
+        self._pairs = TokenBuckets(1, clock)
 
     def check(self, address: str, client_id: str | None = None) -> None:
         """Raises Throttled if the address has failed too often, in all or for this client."""

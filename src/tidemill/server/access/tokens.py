@@ -51,7 +51,7 @@ class TokenSigner:
             "stamp": self.stamp(secret_digest),
         }
         signed = f"{JWT_HEADER}.{_encoded(orjson.dumps(claims))}"
-        return IssuedToken(f"{signed}.{self._signature(signed)}", self._lifetime)
+        return IssuedToken(f"{signed}.{self._signature(signed)}", self._lifetime, subject)
 
     def verify(self, token: str) -> Claims | None:
         """The claims if the token was signed with this key, else None. Does not check the expiry."""

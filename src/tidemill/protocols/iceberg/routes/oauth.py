@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from tidemill.catalog.auditing import note_failure, note_principal
 from tidemill.errors import InvalidInput, Unauthenticated
 from tidemill.protocols.http.call import Call, json_response, without_nulls
 from tidemill.protocols.http.operations import ClientCredential, IssuedToken
@@ -57,12 +58,16 @@ def _issue(call: Call, form: Form) -> IssuedToken:
     grant_type, credential = _grant_type(form), _credential(form, call.headers)
     try:
         if grant_type == CLIENT_CREDENTIALS:
-            return call.operations.tokens.issue(credential, call.address)
-        return call.operations.tokens.exchange(_subject_token(form), credential, call.address)
+            issued = call.operations.tokens.issue(credential, call.address)
+        else:
+            issued = call.operations.tokens.exchange(_subject_token(form), credential, call.address)
     except Unauthenticated as error:
+        note_failure(error.code.value)
         raise _OAuthError("invalid_client", str(error), 401) from error
     except InvalidInput as error:
         raise _OAuthError("invalid_grant", str(error)) from error
+    note_principal(issued.principal)
+    return issued
 
 
 def _grant_type(form: Form) -> str:

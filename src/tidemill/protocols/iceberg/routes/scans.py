@@ -94,8 +94,8 @@ def _completed(call: Call, entry: Entry, scan: RequestedScan, plan: Plan) -> dic
 
 
 ROUTES: Final = (
-    *route_pair("POST", f"{TABLE}/plan", plan_table_scan),
+    *route_pair("POST", f"{TABLE}/plan", plan_table_scan, is_reading=True),
     *route_pair("GET", f"{TABLE}/plan/{{plan-id}}", fetch_planning_result),
-    *route_pair("DELETE", f"{TABLE}/plan/{{plan-id}}", cancel_planning),
-    *route_pair("POST", f"{TABLE}/tasks", fetch_scan_tasks),
+    *route_pair("DELETE", f"{TABLE}/plan/{{plan-id}}", cancel_planning, is_reading=True),
+    *route_pair("POST", f"{TABLE}/tasks", fetch_scan_tasks, is_reading=True),
 )

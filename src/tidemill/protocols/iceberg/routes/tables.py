@@ -163,6 +163,6 @@ ROUTES: Final = (
     *route_pair("POST", "/namespaces/{namespace}/register", register_table),
     *route_pair("POST", f"{TABLE}/unregister", unregister_table),
     *route_pair("GET", f"{TABLE}/credentials", load_credentials),
-    *route_pair("POST", f"{TABLE}/sign", sign_request),
-    *route_pair("POST", f"{TABLE}/metrics", report_metrics, body=BodyKind.ENVELOPE),
+    *route_pair("POST", f"{TABLE}/sign", sign_request, is_reading=True),
+    *route_pair("POST", f"{TABLE}/metrics", report_metrics, body=BodyKind.ENVELOPE, is_reading=True),
 )

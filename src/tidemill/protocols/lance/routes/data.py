@@ -131,9 +131,9 @@ ROUTES: Final = (
     Route("POST", "/v1/table/{id}/merge_insert", merge_insert_into_table, BodyKind.ARROW),
     Route("POST", "/v1/table/{id}/update", update_table),
     Route("POST", "/v1/table/{id}/delete", delete_from_table),
-    Route("POST", "/v1/table/{id}/query", query_table),
-    Route("POST", "/v1/table/{id}/explain_plan", explain_table_query_plan),
-    Route("POST", "/v1/table/{id}/analyze_plan", analyze_table_query_plan),
-    Route("POST", "/v1/table/{id}/count_rows", count_table_rows),
+    Route("POST", "/v1/table/{id}/query", query_table, is_reading=True),
+    Route("POST", "/v1/table/{id}/explain_plan", explain_table_query_plan, is_reading=True),
+    Route("POST", "/v1/table/{id}/analyze_plan", analyze_table_query_plan, is_reading=True),
+    Route("POST", "/v1/table/{id}/count_rows", count_table_rows, is_reading=True),
     Route("GET", "/v1/table/{id}/count_rows", count_table_rows_by_query),
 )

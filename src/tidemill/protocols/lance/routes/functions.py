@@ -213,8 +213,8 @@ def _function(call: Call, digest: str, declared: DeclaredColumn) -> tuple[str, s
 
 ROUTES: Final = (
     Route("POST", "/v1/function/{id}/create", create_function, BodyKind.ENVELOPE),
-    Route("POST", "/v1/function/{id}/describe", describe_function),
+    Route("POST", "/v1/function/{id}/describe", describe_function, is_reading=True),
     Route("POST", "/v1/function/{id}/drop", drop_function),
     Route("GET", "/v1/namespace/{id}/function/list", list_functions),
-    Route("POST", "/v1/table/{id}/errors", list_function_errors),
+    Route("POST", "/v1/table/{id}/errors", list_function_errors, is_reading=True),
 )

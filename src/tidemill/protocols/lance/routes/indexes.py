@@ -92,11 +92,11 @@ def _index_name(call: Call) -> str:
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/create_index", create_table_index),
     Route("POST", "/v1/table/{id}/create_scalar_index", create_table_scalar_index),
-    Route("POST", "/v1/table/{id}/index/list", list_table_indices),
-    Route("POST", "/v1/table/{id}/index/{index_name}/stats", describe_table_index_stats),
+    Route("POST", "/v1/table/{id}/index/list", list_table_indices, is_reading=True),
+    Route("POST", "/v1/table/{id}/index/{index_name}/stats", describe_table_index_stats, is_reading=True),
     Route("POST", "/v1/table/{id}/index/{index_name}/drop", drop_table_index),
     # lancedb's remote client.
-    Route("POST", "/v1/table/{id}/index/{index_name}/prewarm", prewarm_table_index),
+    Route("POST", "/v1/table/{id}/index/{index_name}/prewarm", prewarm_table_index, is_reading=True),
     # Older clients use GET.
     Route("GET", "/v1/table/{id}/index/{index_name}/stats", describe_table_index_stats),
 )

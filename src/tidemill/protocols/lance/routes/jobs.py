@@ -114,10 +114,10 @@ def _refuse_registration(call: Call, job_id: str) -> None:
 
 
 ROUTES: Final = (
-    Route("POST", "/v1/jobs/list", list_jobs),
-    Route("POST", "/v1/jobs/describe", describe_job),
+    Route("POST", "/v1/jobs/list", list_jobs, is_reading=True),
+    Route("POST", "/v1/jobs/describe", describe_job, is_reading=True),
     Route("POST", "/v1/jobs/cancel", cancel_job),
-    Route("POST", "/v1/jobs/query_events", query_job_events),
+    Route("POST", "/v1/jobs/query_events", query_job_events, is_reading=True),
     Route("POST", "/v1/jobs/pause", pause_job),
     Route("POST", "/v1/jobs/resume", resume_job),
 )

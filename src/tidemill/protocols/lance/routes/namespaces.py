@@ -55,13 +55,13 @@ def namespace_exists(call: Call) -> Response:
 ROUTES: Final = (
     Route("POST", "/v1/namespace/{id}/create", create_namespace),
     Route("GET", "/v1/namespace/{id}/list", list_namespaces),
-    Route("POST", "/v1/namespace/{id}/describe", describe_namespace),
+    Route("POST", "/v1/namespace/{id}/describe", describe_namespace, is_reading=True),
     Route("POST", "/v1/namespace/{id}/drop", drop_namespace),
-    Route("POST", "/v1/namespace/{id}/exists", namespace_exists),
+    Route("POST", "/v1/namespace/{id}/exists", namespace_exists, is_reading=True),
     # URL libraries remove `/./`, the root with the delimiter `.`.
     Route("POST", "/v1/namespace/create", create_namespace),
     Route("GET", "/v1/namespace/list", list_namespaces),
-    Route("POST", "/v1/namespace/describe", describe_namespace),
+    Route("POST", "/v1/namespace/describe", describe_namespace, is_reading=True),
     Route("POST", "/v1/namespace/drop", drop_namespace),
-    Route("POST", "/v1/namespace/exists", namespace_exists),
+    Route("POST", "/v1/namespace/exists", namespace_exists, is_reading=True),
 )

@@ -117,14 +117,14 @@ def _protocol_branch(branch: str) -> str | None:
 
 
 ROUTES: Final = (
-    Route("POST", "/v1/table/{id}/tags/list", list_table_tags),
+    Route("POST", "/v1/table/{id}/tags/list", list_table_tags, is_reading=True),
     # Older clients use GET.
     Route("GET", "/v1/table/{id}/tags/list", list_table_tags),
-    Route("POST", "/v1/table/{id}/tags/version", get_table_tag_version),
+    Route("POST", "/v1/table/{id}/tags/version", get_table_tag_version, is_reading=True),
     Route("POST", "/v1/table/{id}/tags/create", create_table_tag),
     Route("POST", "/v1/table/{id}/tags/update", update_table_tag),
     Route("POST", "/v1/table/{id}/tags/delete", delete_table_tag),
-    Route("POST", "/v1/table/{id}/branches/list", list_table_branches),
+    Route("POST", "/v1/table/{id}/branches/list", list_table_branches, is_reading=True),
     Route("POST", "/v1/table/{id}/branches/create", create_table_branch),
     Route("POST", "/v1/table/{id}/branches/delete", delete_table_branch),
 )

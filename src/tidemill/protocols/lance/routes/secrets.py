@@ -60,7 +60,7 @@ def _secret_json(secret: Secret) -> dict[str, Any]:
 ROUTES: Final = (
     Route("POST", "/v1/secret/{id}/create", create_secret),
     Route("POST", "/v1/secret/{id}/alter", alter_secret),
-    Route("POST", "/v1/secret/{id}/describe", describe_secret),
+    Route("POST", "/v1/secret/{id}/describe", describe_secret, is_reading=True),
     Route("POST", "/v1/secret/{id}/drop", drop_secret),
     Route("GET", "/v1/namespace/{id}/secret/list", list_secrets),
 )

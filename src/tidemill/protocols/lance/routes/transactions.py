@@ -149,6 +149,6 @@ ROUTES: Final = (
     Route("POST", "/v1/table/{id}/version/delete", batch_delete_table_versions),
     Route("POST", "/v1/table/version/batch-create", batch_create_table_versions),
     Route("POST", "/v1/table/batch-commit", batch_commit_tables),
-    Route("POST", "/v1/transaction/{id}/describe", describe_transaction),
+    Route("POST", "/v1/transaction/{id}/describe", describe_transaction, is_reading=True),
     Route("POST", "/v1/transaction/{id}/alter", alter_transaction),
 )

@@ -126,10 +126,10 @@ def _lengths_json(lengths: Sequence[int]) -> dict[str, int]:
 
 ROUTES: Final = (
     Route("POST", "/v1/table/{id}/version/create", create_table_version, is_quick=True),
-    Route("POST", "/v1/table/{id}/version/list", list_table_versions, is_quick=True),
-    Route("POST", "/v1/table/{id}/version/describe", describe_table_version, is_quick=True),
+    Route("POST", "/v1/table/{id}/version/list", list_table_versions, is_quick=True, is_reading=True),
+    Route("POST", "/v1/table/{id}/version/describe", describe_table_version, is_quick=True, is_reading=True),
     Route("POST", "/v1/table/{id}/restore", restore_table),
-    Route("POST", "/v1/table/{id}/stats", get_table_stats),
+    Route("POST", "/v1/table/{id}/stats", get_table_stats, is_reading=True),
     # Older clients use GET.
     Route("GET", "/v1/table/{id}/stats", get_table_stats),
     Route("POST", "/v1/table/{id}/schema_metadata/update", update_table_schema_metadata),

@@ -131,11 +131,11 @@ def _view_json(call: Call, stored: StoredQuery) -> dict[str, Any]:
 ROUTES: Final = (
     Route("POST", "/v1/materialized_view/{id}/create", create_materialized_view, BodyKind.ENVELOPE),
     Route("POST", "/v1/materialized_view/{id}/refresh", refresh_materialized_view),
-    Route("POST", "/v1/materialized_view/{id}/describe", describe_materialized_view),
+    Route("POST", "/v1/materialized_view/{id}/describe", describe_materialized_view, is_reading=True),
     Route("POST", "/v1/materialized_view/{id}/drop", drop_materialized_view),
     Route("GET", "/v1/namespace/{id}/materialized_view/list", list_materialized_views),
     Route("POST", "/v1/view/{id}/create", create_view),
-    Route("POST", "/v1/view/{id}/describe", describe_view),
+    Route("POST", "/v1/view/{id}/describe", describe_view, is_reading=True),
     Route("POST", "/v1/view/{id}/drop", drop_view),
     Route("GET", "/v1/namespace/{id}/view/list", list_views),
 )

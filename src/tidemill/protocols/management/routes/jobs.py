@@ -226,7 +226,7 @@ ROUTES: Final = (
     Route("POST", "/api/v1/jobs/{job_id}/pause", pause_job),
     Route("POST", "/api/v1/jobs/{job_id}/resume", resume_job),
     Route("GET", "/api/v1/jobs/{job_id}/events", list_job_events),
-    Route("POST", "/api/v1/tables/{id}/explain", explain_backfill),
-    Route("POST", "/api/v1/views/{id}/explain", explain_refresh),
+    Route("POST", "/api/v1/tables/{id}/explain", explain_backfill, is_reading=True),
+    Route("POST", "/api/v1/views/{id}/explain", explain_refresh, is_reading=True),
     Route("GET", "/api/v1/jobs/{job_id}/watch", watch_job),
 )
