@@ -11,7 +11,7 @@ PACKAGES_WITH_EXPORTS: Final = {"__init__.py"}
 LONGEST_MODULE: Final = 500
 # The HTTP boundary, the worker loop and the CLI's main: here an unknown failure becomes an answer.
 # And where users' functions are called: whatever they raise is the row's failure.
-LAST_RESORTS: Final = ("protocols/http/", "server/worker", "cli/main.py", "functions/")
+LAST_RESORTS: Final = ("protocols/http/", "server/audit_trail", "server/worker", "cli/main.py", "functions/")
 
 
 def modules() -> Iterator[tuple[str, str]]:

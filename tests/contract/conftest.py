@@ -19,7 +19,8 @@ from tidemill.store.engine import SqlStore, open_store
 SHARED = "shared"
 # Emptying one database is ten times as fast as making another. The root namespace belongs to the schema.
 EMPTY_DATABASE = """
-    DELETE FROM audit_events; DELETE FROM workers; DELETE FROM transactions; DELETE FROM secrets; DELETE FROM stored_queries;
+    DELETE FROM audit_events; DELETE FROM workers; DELETE FROM transactions;
+    DELETE FROM secrets; DELETE FROM stored_queries;
     DELETE FROM row_errors; DELETE FROM environments; DELETE FROM receipts; DELETE FROM iceberg_purges;
     DELETE FROM job_parts; DELETE FROM job_events; DELETE FROM jobs; DELETE FROM coverage;
     DELETE FROM materialized_views; DELETE FROM computed_columns; DELETE FROM functions;

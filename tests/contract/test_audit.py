@@ -59,9 +59,14 @@ def test_a_change_and_its_row_are_committed_together(sql_store: SqlStore) -> Non
 
 def test_what_is_rolled_back_has_no_row(sql_store: SqlStore) -> None:
     action = an_action()
-    with pytest.raises(NamespaceAlreadyExists), acting(action), sql_store.transaction() as tx:
-        tx.namespaces.add(a_namespace("a"))
-        tx.namespaces.add(a_namespace("a"))
+
+    def add_twice() -> None:
+        with acting(action), sql_store.transaction() as tx:
+            tx.namespaces.add(a_namespace("a"))
+            tx.namespaces.add(a_namespace("a"))
+
+    with pytest.raises(NamespaceAlreadyExists):
+        add_twice()
     assert events(sql_store) == []
     assert action.recorded is None
 
@@ -219,8 +224,7 @@ def test_old_events_are_removed_in_bounded_batches(sql_store: SqlStore) -> None:
     assert events(sql_store) == [kept]
 
 
-def test_the_kind_of_a_deleted_row_does_not_matter_to_its_principal(sql_store: SqlStore) -> None:
-    """A name that no longer exists is still found in the events about it."""
+def test_events_are_found_after_their_object_is_gone(sql_store: SqlStore) -> None:
     with acting(an_action()), sql_store.transaction() as tx:
         tx.namespaces.add(a_namespace("gone"))
         note_object(path("gone"))

@@ -42,6 +42,7 @@ ROUTES: Final = {f"{route.method} {route.pattern}": route for one in SERVICES fo
 TOKENS: Final = "POST /iceberg/v1/oauth/tokens"
 # What changes files of a table alone, or is answered without a change; its row is written after the fact.
 OUTSIDE_THE_DATABASE: Final = {
+    "POST /v1/jobs/cancel of a registration, which is over",
     "POST /v1/table/{id}/tags/create",
     "POST /v1/table/{id}/tags/update",
     "POST /v1/table/{id}/tags/delete",

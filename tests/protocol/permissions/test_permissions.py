@@ -89,7 +89,7 @@ class Stand:
         return self.http.request(row.method, path_of(row, request), headers=headers, **options)
 
     def state(self) -> Any:
-        """All that a refused request leaves as it is: the warehouse's files, the catalog's rows but the audit."""
+        """What a refused request leaves as it is: the files, and all rows but those of the audit."""
         database = f"file:{self.server.root / 'catalog.db'}?mode=ro"
         with closing(sqlite3.connect(database, uri=True)) as connection:
             rows = [row for row in connection.iterdump() if '"audit_events"' not in row]

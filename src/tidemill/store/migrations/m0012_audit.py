@@ -8,9 +8,9 @@ from sqlalchemy import Connection
 
 from tidemill.store.migrations.m0001_initial import TYPES
 
-STATEMENTS: Final = (
-    # Ids sort by time, so the primary key serves listings, time ranges and retention.
-    """
+# Ids sort by time, so the primary key serves listings, time ranges and retention. Every further tree would
+# make each commit slower, so there is no other index, and SQLite keeps the rows in that of the key.
+STATEMENT: Final = """
     CREATE TABLE audit_events (
         event_id {id} PRIMARY KEY,
         principal TEXT NOT NULL,
@@ -27,13 +27,11 @@ STATEMENTS: Final = (
         job_id TEXT,
         is_committed BOOLEAN NOT NULL,
         count BIGINT NOT NULL
-    )
-    """,
-    "CREATE INDEX audit_events_by_principal ON audit_events (principal, event_id)",
-)
+    ) {storage}
+"""
+STORAGE: Final = {"sqlite": "WITHOUT ROWID", "postgresql": ""}
 
 
 def upgrade(connection: Connection) -> None:
-    types = TYPES[connection.dialect.name]
-    for statement in STATEMENTS:
-        connection.exec_driver_sql(statement.format_map(types))
+    dialect = connection.dialect.name
+    connection.exec_driver_sql(STATEMENT.format(**TYPES[dialect], storage=STORAGE[dialect]))

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from tidemill.catalog.model.audit import AuditProtocol
 from tidemill.catalog.nonblocking import may_block
 from tidemill.errors import Unavailable
 from tidemill.protocols.http.app import HttpApp, Service
@@ -20,7 +21,7 @@ from tidemill.protocols.lance.errors import render_error
 
 
 def answered_on_the_loop(route: Route, limits: Limits) -> bool:
-    service = Service((), [route], render_error)
+    service = Service(AuditProtocol.LANCE, (), [route], render_error)
     app = HttpApp([service], cast(Operations, None), limits, local_caller)
 
     async def send() -> httpx.Response:
