@@ -155,18 +155,18 @@ def test_pages_are_newest_first_and_leave_nothing_out(sql_store: SqlStore) -> No
 @pytest.mark.parametrize(
     ("under", "expected"),
     [
-        (("a",), {"table", "deep", "quoted"}),
-        (("a", "b"), {"table", "deep"}),
-        (("a", "b", "c"), {"deep"}),
-        (("A",), set()),
-        (("a", "%"), set()),
-        (('a","b',), {"tricky"}),
-        ((), {"table", "deep", "quoted", "tricky", "other", "none"}),
+        (("a",), "table deep quoted"),
+        (("a", "b"), "table deep"),
+        (("a", "b", "c"), "deep"),
+        (("A",), ""),
+        (("a", "%"), ""),
+        (('a","b',), "tricky"),
+        ((), "table deep quoted tricky other none"),
     ],
     ids=str,
 )
 def test_events_are_found_by_the_subtree_of_their_objects(
-    sql_store: SqlStore, under: tuple[str, ...], expected: set[str]
+    sql_store: SqlStore, under: tuple[str, ...], expected: str
 ) -> None:
     sql_store.record_audit(
         [
@@ -179,7 +179,7 @@ def test_events_are_found_by_the_subtree_of_their_objects(
         ]
     )
     found = events(sql_store, AuditFilter(under=NamespacePath(under)))
-    assert {event.principal for event in found} == expected
+    assert {event.principal for event in found} == set(expected.split())
 
 
 def test_filters_restrict_what_is_found(sql_store: SqlStore) -> None:
