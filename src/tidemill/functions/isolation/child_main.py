@@ -20,11 +20,12 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -52,18 +53,19 @@ from tidemill.functions.isolation.sandbox import Limits, enter_child
 PR_SET_PDEATHSIG: Final = 1
 IS_LINUX: Final = sys.platform == "linux"
 LIBC: Final = ctypes.CDLL(None) if IS_LINUX else None
+# Gets the process id of the zygote, the memory limit and the descriptors, and never returns.
+ChildProgram: TypeAlias = Callable[[int, int, Sequence[int]], None]
 
 
-def run_child(
-    zygote_pid: int, memory_bytes: int, channel_fd: int, progress_fd: int, limits: Limits | None
-) -> None:
+def run_child(limits: Limits | None, zygote_pid: int, memory_bytes: int, fds: Sequence[int]) -> None:
     """Runs in the new process and never returns: nothing of the zygote's stack may run in a child.
 
     In a sandbox there are `limits`.
     """
     try:
+        channel_fd, progress_fd = fds
         if limits is None:
-            _end_with_parent(zygote_pid)
+            end_with_parent(zygote_pid)
             if memory_bytes:
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         else:
@@ -81,7 +83,7 @@ def run_child(
         os._exit(1)
 
 
-def _end_with_parent(zygote_pid: int) -> None:
+def end_with_parent(zygote_pid: int) -> None:
     if LIBC is not None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # The zygote may have ended before the call above.
@@ -207,9 +209,9 @@ POLL_SECONDS: Final = 0.005
 class Zygote:
     """Forks children and reaps them; exits when the task closes the control socket."""
 
-    def __init__(self, control: socket.socket, limits: Limits | None) -> None:
+    def __init__(self, control: socket.socket, run_child: ChildProgram) -> None:
         self._control = control
-        self._limits = limits
+        self._run_child = run_child
         self._children: set[int] = set()
 
     def run(self) -> None:
@@ -219,7 +221,11 @@ class Zygote:
                 break
             operation, number, milliseconds = REQUEST.unpack(raw)
             result = self._fork(number, fds) if operation == FORK else self._end(number, milliseconds / 1000)
-            self._control.sendall(RESPONSE.pack(result))
+            try:
+                self._control.sendall(RESPONSE.pack(result))
+            except OSError:
+                # The task has ended without waiting for the response.
+                break
         for pid in list(self._children):
             self._end(pid, 0)
 
@@ -228,8 +234,7 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             self._control.close()
-            channel_fd, progress_fd = fds
-            run_child(zygote_pid, memory_bytes, channel_fd, progress_fd, self._limits)
+            self._run_child(zygote_pid, memory_bytes, fds)
         for fd in fds:
             os.close(fd)
         self._children.add(pid)
@@ -251,7 +256,14 @@ class Zygote:
 
 
 def main(limits: Limits | None = None) -> None:
-    """Standard input is the control socket. In a sandbox there are limits for its children."""
+    """In a sandbox there are limits for its children."""
+    # The first conversion makes Arrow look for optional libraries: once here, instead of in every child.
+    pa.array([0], pa.int64())
+    run_zygote(partial(run_child, limits))
+
+
+def run_zygote(run_child: ChildProgram) -> None:
+    """Standard input is the control socket."""
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -261,7 +273,5 @@ def main(limits: Limits | None = None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Python warns about forking with threads; the libraries that have started some by now support it.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    # The first conversion makes Arrow look for optional libraries: once here, instead of in every child.
-    pa.array([0], pa.int64())
     gc.freeze()
-    Zygote(control, limits).run()
+    Zygote(control, run_child).run()

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -107,42 +107,31 @@ class ZygoteGone(Exception):
     """The zygote has ended."""
 
 
-class ZygoteClient:
+class ZygoteProcess:
     """Starts a zygote and sends it requests. Several threads may share one."""
 
-    def __init__(self, spec: ZygoteSpec) -> None:
+    def __init__(
+        self, command: Sequence[str], variables: Mapping[str, str], stderr: int | None = None
+    ) -> None:
         self._lock = Lock()
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    command(spec),
-                    env=variables(spec),
+                    command,
+                    env=variables,
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
-                    stderr=None if spec.sandbox is None else subprocess.PIPE,
+                    stderr=stderr,
                     start_new_session=True,
                 )
-        except OSError as error:
+        except OSError:
             self._control.close()
-            raise error_without_row(
-                synthetic_error(HOST_FAILED, f"{spec.command_prefix} cannot be run: {error}")
-            ) from error
-        if self._process.stderr is not None:
-            Thread(target=_copy_log, args=(self._process.stderr,), name="log", daemon=True).start()
-
-    def fork(self, memory_bytes: int | None) -> ForkedChild:
-        memory_fd = _shared_memory()
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                pid = self._request(FORK, memory_bytes or 0, 0, [theirs.fileno(), memory_fd])
-            return ForkedChild(Channel(ours), CallProgress(mmap.mmap(memory_fd, PROGRESS_BYTES)), pid)
-        except ZygoteGone:
-            ours.close()
             raise
-        finally:
-            os.close(memory_fd)
+
+    def fork_with(self, fds: Sequence[int], memory_bytes: int) -> int:
+        """Forks a child that gets the descriptors; returns its process id as the zygote knows it."""
+        return self._request(FORK, memory_bytes, 0, list(fds))
 
     def end_child(self, pid: int, wait_seconds: float) -> int | None:
         """Waits for a child to exit, then kills it. Returns its exit code, None if the zygote is gone."""
@@ -170,6 +159,34 @@ class ZygoteClient:
         if len(raw) < RESPONSE.size:
             raise ZygoteGone
         return int(RESPONSE.unpack(raw)[0])
+
+
+class ZygoteClient(ZygoteProcess):
+    """The zygote of functions; it can be in a sandbox."""
+
+    def __init__(self, spec: ZygoteSpec) -> None:
+        stderr = None if spec.sandbox is None else subprocess.PIPE
+        try:
+            super().__init__(command(spec), variables(spec), stderr)
+        except OSError as error:
+            raise error_without_row(
+                synthetic_error(HOST_FAILED, f"{spec.command_prefix} cannot be run: {error}")
+            ) from error
+        if self._process.stderr is not None:
+            Thread(target=_copy_log, args=(self._process.stderr,), name="log", daemon=True).start()
+
+    def fork(self, memory_bytes: int | None) -> ForkedChild:
+        memory_fd = _shared_memory()
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                pid = self.fork_with((theirs.fileno(), memory_fd), memory_bytes or 0)
+            return ForkedChild(Channel(ours), CallProgress(mmap.mmap(memory_fd, PROGRESS_BYTES)), pid)
+        except ZygoteGone:
+            ours.close()
+            raise
+        finally:
+            os.close(memory_fd)
 
 
 def _copy_log(output: IO[bytes]) -> None:
