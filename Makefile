@@ -58,6 +58,7 @@ bench: setup
 	@$(RUN)/python -m benchmarks.backfill
 	@$(RUN)/python -m benchmarks.views
 	@$(BIN)/python -m benchmarks.catalog
+	@$(RUN)/python -m benchmarks.queries
 	@$(RUN)/python -m benchmarks.iceberg
 
 serve: setup

@@ -12,9 +12,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 from uuid import uuid4
 
@@ -73,6 +74,12 @@ class Server:
     locations: dict[str, Path] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def serving_pid(self) -> int:
+        """Of the process that answers: the child of the supervisor."""
+        supervisor = self.process.pid
+        return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
+
     def stop(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -111,17 +118,25 @@ class Server:
         return [iter(lane) for lane in lanes]
 
 
-def start_tidemill(root: Path, processes: int, python: str = sys.executable) -> Server:
+def start_tidemill(
+    root: Path, processes: int, python: str = sys.executable, variables: Mapping[str, str] | None = None
+) -> Server:
     command = ["-m", "tidemill", "serve", "--port", "0", "--no-worker", "--exit-with-stdin"]
     options = ["--processes", str(processes), "--root", str(root)]
-    return _start("tidemill", [*command, *options], root, python)
+    return _start("tidemill", [*command, *options], root, python, variables or {})
 
 
 def start_adapter(root: Path) -> Server:
     return _start("RestAdapter", ["-m", "benchmarks.catalog", "--serve-adapter", str(root)], root)
 
 
-def _start(title: str, command: Sequence[str], root: Path, python: str = sys.executable) -> Server:
+def _start(
+    title: str,
+    command: Sequence[str],
+    root: Path,
+    python: str = sys.executable,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Server:
     root.mkdir(parents=True)
     with (root / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -130,7 +145,7 @@ def _start(title: str, command: Sequence[str], root: Path, python: str = sys.exe
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "LANCE_LOG": "error"},
+            env={**os.environ, "LANCE_LOG": "error", **variables},
         )
     assert process.stdout is not None
     line = process.stdout.readline()

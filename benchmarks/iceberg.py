@@ -227,7 +227,7 @@ def _commit_columns(operation: Operation, found: Measured) -> tuple[str, str]:
 def _ours(folder: Path, options: Options) -> Iterator[Peer]:
     server = start_tidemill(folder / "tidemill", options.processes)
     warehouse = folder / "tidemill" / "warehouse"
-    yield Peer(OURS, server.port, "/iceberg", warehouse, server.process.pid, options.connections)
+    yield Peer(OURS, server.port, "/iceberg", warehouse, server.serving_pid, options.connections)
     server.stop()
 
 

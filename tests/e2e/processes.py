@@ -64,6 +64,12 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
+def serving(supervisor: int) -> Process:
+    """The process that answers requests: the child of the supervisor that `tidemill serve` is."""
+    (found,) = (process for process in _all() if process.parent == supervisor)
+    return found
+
+
 def processes_with(text: str) -> list[str]:
     """The command lines of processes that were started with the text in their environment."""
     found = []

@@ -41,6 +41,12 @@ def test_the_iceberg_catalog_is_measured() -> None:
         assert operation in said
 
 
+def test_queries_are_measured_beside_those_in_the_server() -> None:
+    said = run("queries", "--rows", "1000", "--seconds", "0.1", "--rounds", "1")
+    for words in ("10 rows by filter", "count by filter", "in the"):
+        assert words in said
+
+
 def test_backfills_are_measured_beside_raw_lance() -> None:
     said = run("backfill", "--rows", "4000", "--fragments", "4", "--repeats", "1")
     for words in ("4,000 rows", "arrow", "scalar", "vector", "costly", "1 % all over", "nothing to do"):

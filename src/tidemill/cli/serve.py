@@ -26,6 +26,10 @@ def serve(
     exit_with_stdin: StdinSetting = False,
 ) -> None:
     """Run the server and a worker for each cluster."""
+    # A process that shares the socket of another server is restarted by that one. Any other goes on in a
+    # fork, which has to be made before Lance is imported.
+    is_sibling = "TIDEMILL_LISTENER" in os.environ
+    supervision = None if is_sibling else _server_part("supervisor").run_supervised()
     settings = _server_part("settings").load_settings(
         root=root,
         host=host,
@@ -34,7 +38,7 @@ def serve(
         with_worker=False if no_worker else None,
         exit_with_stdin=exit_with_stdin or None,
     )
-    _server_part("serve").serve(settings)
+    _server_part("serve").serve(settings, supervision)
 
 
 def work(

@@ -1,6 +1,7 @@
 """Lance tables: what callers can do with them, how versions are committed, and what jobs read and write.
 
     model/      values that operations and protocols exchange, without pylance
+    evaluation/ runs the expressions of clients in processes that can be lost
     versions/   commits versions, looks them up, and reconciles the database with storage
 
 - Operations, one class per resource: `tables`, `registrations`, `batches`, `rows`, `stored_queries`,

@@ -67,45 +67,51 @@ def check_bases(table: Table, dataset: lance.LanceDataset) -> None:
             )
 
 
-class CommittingNamespace(LanceNamespace):
-    """One table on one branch, for one write.
+class TableNamespace(LanceNamespace):
+    """One table on one branch, for one write. What it cannot say about versions, a subclass does."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    @property
+    def table_id(self) -> list[str]:
+        return [str(self.table.table_id)]
+
+    def open(self, version: int | None = None) -> lance.LanceDataset:
+        """Opens the table for writing, by default at the newest version."""
+        opened = lance.dataset(namespace_client=self, table_id=self.table_id, version=version)
+        check_bases(self.table, opened)
+        return opened
+
+    def namespace_id(self) -> str:
+        return f"tidemill:{self.table.table_id}:{self.table.branch}"
+
+    def declare_table(self, request: Any) -> DeclareTableResponse:
+        return DeclareTableResponse(location=self.table.data_location, managed_versioning=True)
+
+    def describe_table(self, request: Any) -> DescribeTableResponse:
+        return DescribeTableResponse(location=self.table.data_location, managed_versioning=True)
+
+
+class CommittingNamespace(TableNamespace):
+    """Looks versions up and commits them.
 
     `failure` is the error that the commit raised. `lost_race` means that another writer took the version:
-    nothing was committed, even if pylance calls the outcome unknown. `has_committed` means that the version
-    is in the catalog.
+    nothing was committed, even if pylance calls the outcome unknown. `committed` is the version that it made.
     """
 
     def __init__(
         self, versions: VersionOperations, table: Table, on_commit: TransactionEffect | None = None
     ) -> None:
+        super().__init__(table)
         self._versions = versions
-        self._table = table
         self._on_commit = on_commit
         action = current_action()
         # pylance calls from other threads.
         self._action = None if action is None else action.publishing()
         self.failure: TidemillError | None = None
         self.lost_race = False
-        self.has_committed = False
-
-    @property
-    def table_id(self) -> list[str]:
-        return [str(self._table.table_id)]
-
-    def open(self, version: int | None = None) -> lance.LanceDataset:
-        """Opens the table for writing, by default at the newest version."""
-        opened = lance.dataset(namespace_client=self, table_id=self.table_id, version=version)
-        check_bases(self._table, opened)
-        return opened
-
-    def namespace_id(self) -> str:
-        return f"tidemill:{self._table.table_id}:{self._table.branch}"
-
-    def declare_table(self, request: Any) -> DeclareTableResponse:
-        return DeclareTableResponse(location=self._table.data_location, managed_versioning=True)
-
-    def describe_table(self, request: Any) -> DescribeTableResponse:
-        return DescribeTableResponse(location=self._table.data_location, managed_versioning=True)
+        self.committed: int | None = None
 
     def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
         latest = self._versions.find_latest(self._requested_table(_fields(request)))
@@ -133,7 +139,7 @@ class CommittingNamespace(LanceNamespace):
         self.lost_race = False
         try:
             with acting(self._action):
-                note_checked(self._table.ident)
+                note_checked(self.table.ident)
                 version = self._versions.commit(self._requested_table(fields), entry, self._on_commit)
         except TableVersionAlreadyExists as error:
             self.lost_race = True
@@ -141,13 +147,13 @@ class CommittingNamespace(LanceNamespace):
         except TidemillError as error:
             self.failure = error
             raise
-        self.has_committed = True
+        self.committed = version.version
         return CreateTableVersionResponse(version=_to_wire(version))
 
     def _requested_table(self, fields: Mapping[str, Any]) -> Table:
         """The table on the requested branch; pylance names it only if it differs from the opened one."""
         branch = fields.get("branch")
-        return self._table if branch is None else self._table.on(str(branch))
+        return self.table if branch is None else self.table.on(str(branch))
 
 
 def _to_wire(version: TableVersion) -> WireVersion:
@@ -265,9 +271,13 @@ class LanceTableData:
                     raise
         raise ConcurrentModification(f"{table.ident} changes too fast; try again")
 
+    def latest(self, table: Table) -> int:
+        """The number of the latest version, which the catalog determines, not storage."""
+        return self._versions.get_latest(table).version
+
     def open(self, table: Table, version: int | None) -> lance.LanceDataset:
-        """Opens a version of a table; the catalog, not storage, determines the latest."""
-        number = self._versions.get_latest(table).version if version is None else version
+        """Opens a version of a table, by default the latest."""
+        number = self.latest(table) if version is None else version
         with translated(table.ident):
             opened = lance.dataset(table.data_location, version=number, session=self._session)
         check_bases(table, opened)
@@ -308,7 +318,7 @@ def translated(
 
 def _outcome(failure: Unavailable, ident: TableIdent, namespace: CommittingNamespace | None) -> Unavailable:
     """The failure itself, unless it came after the commit: then the change has happened."""
-    if namespace is None or not namespace.has_committed:
+    if namespace is None or namespace.committed is None:
         return failure
     return CommitStateUnknown(f"{ident} was changed, but storage failed after the commit: {failure}")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from datetime import timedelta
 from typing import Any, Final
 
-import lance
 import pyarrow as pa
 import sqlglot
 from lance.dataset import MergeInsertBuilder
@@ -17,7 +16,8 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import TransactionEffect
-from tidemill.lance.datasets import CommittingNamespace, LanceTableData
+from tidemill.lance.datasets import CommittingNamespace, LanceTableData, TableNamespace
+from tidemill.lance.evaluation.evaluator import Evaluator
 from tidemill.lance.field_paths import get_field, sql_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
@@ -30,70 +30,81 @@ RETRY_TIMEOUT: Final = timedelta(seconds=60)
 QUOTING: Final = "sqlite"
 NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 
-Edit = Callable[[lance.LanceDataset], EditResult]
-
 
 class LanceTableEdits:
-    """Changes rows of Lance tables. Each change is a version committed through the catalog."""
+    """Changes rows of Lance tables. Each change is a version committed through the catalog.
 
-    def __init__(self, data: LanceTableData) -> None:
+    `caller` is the principal whose change it is.
+    """
+
+    def __init__(self, data: LanceTableData, evaluator: Evaluator) -> None:
         self._data = data
+        self._evaluator = evaluator
 
-    def merge(self, table: Table, rows: pa.RecordBatchReader, merge: RowMerge) -> EditResult:
+    def merge(self, caller: str, table: Table, rows: pa.Table, merge: RowMerge) -> EditResult:
         for condition, field in (
             (merge.update_condition, "when_matched_update_all_filt"),
             (merge.delete_condition, "when_not_matched_by_source_delete_filt"),
         ):
             if condition is not None:
                 check_filter(condition, field)
-        source = rows.read_all()
 
-        def edit(dataset: lance.LanceDataset) -> EditResult:
-            keys = [_key(table.ident, dataset.schema, source.schema, path) for path in merge.on]
-            counts = _merge_builder(dataset.merge_insert(keys), merge).execute(source)
-            return EditResult(
-                version=int(dataset.version),
-                inserted=counts["num_inserted_rows"],
-                updated=counts["num_updated_rows"],
-                deleted=counts["num_deleted_rows"],
-            )
+        def write(namespace: CommittingNamespace) -> EditResult:
+            return self._evaluator.write(caller, _merge, namespace, rows, merge)
 
-        return self._data.commit(table, _on_newest(edit), attempts=1)
+        return self._data.commit(table, write, attempts=1)
 
-    def update(self, table: Table, update: RowUpdate, on_commit: TransactionEffect) -> EditResult:
+    def update(
+        self, caller: str, table: Table, update: RowUpdate, on_commit: TransactionEffect
+    ) -> EditResult:
         """`on_commit` runs in the transaction of the version. It does not run if no row changes."""
         for path, expression in update.values.items():
             check_filter(expression, f"updates.{path}"[:200])
         if update.predicate is not None:
             check_filter(update.predicate, "predicate")
 
-        def edit(dataset: lance.LanceDataset) -> EditResult:
-            values = column_values(table.ident, dataset.schema, update.values)
-            result = dataset.update(
-                values,
-                where=update.predicate,
-                conflict_retries=CONFLICT_RETRIES,
-                retry_timeout=RETRY_TIMEOUT,
-            )
-            return EditResult(int(dataset.version), updated=result["num_rows_updated"])
+        def write(namespace: CommittingNamespace) -> EditResult:
+            return self._evaluator.write(caller, _update, namespace, update)
 
-        return self._data.commit(table, _on_newest(edit), on_commit, field="updates", attempts=1)
+        return self._data.commit(table, write, on_commit, field="updates", attempts=1)
 
-    def delete(self, table: Table, predicate: str) -> EditResult:
+    def delete(self, caller: str, table: Table, predicate: str) -> EditResult:
         check_filter(predicate, "predicate")
 
-        def edit(dataset: lance.LanceDataset) -> EditResult:
-            result = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
-            return EditResult(int(dataset.version), deleted=result["num_deleted_rows"])
+        def write(namespace: CommittingNamespace) -> EditResult:
+            return self._evaluator.write(caller, _delete, namespace, predicate)
 
-        return self._data.commit(table, _on_newest(edit), field="predicate", attempts=1)
+        return self._data.commit(table, write, field="predicate", attempts=1)
 
 
-def _on_newest(edit: Edit) -> Callable[[CommittingNamespace], EditResult]:
-    def write(namespace: CommittingNamespace) -> EditResult:
-        return edit(namespace.open())
+def _merge(namespace: TableNamespace, rows: pa.Table, merge: RowMerge) -> EditResult:
+    dataset = namespace.open()
+    keys = [_key(namespace.table.ident, dataset.schema, rows.schema, path) for path in merge.on]
+    counts = _merge_builder(dataset.merge_insert(keys), merge).execute(rows)
+    return EditResult(
+        version=int(dataset.version),
+        inserted=counts["num_inserted_rows"],
+        updated=counts["num_updated_rows"],
+        deleted=counts["num_deleted_rows"],
+    )
 
-    return write
+
+def _update(namespace: TableNamespace, update: RowUpdate) -> EditResult:
+    dataset = namespace.open()
+    values = column_values(namespace.table.ident, dataset.schema, update.values)
+    result = dataset.update(
+        values,
+        where=update.predicate,
+        conflict_retries=CONFLICT_RETRIES,
+        retry_timeout=RETRY_TIMEOUT,
+    )
+    return EditResult(int(dataset.version), updated=result["num_rows_updated"])
+
+
+def _delete(namespace: TableNamespace, predicate: str) -> EditResult:
+    dataset = namespace.open()
+    result = dataset.delete(predicate, conflict_retries=CONFLICT_RETRIES, retry_timeout=RETRY_TIMEOUT)
+    return EditResult(int(dataset.version), deleted=result["num_deleted_rows"])
 
 
 def _key(ident: TableIdent, schema: pa.Schema, source: pa.Schema, path: str) -> str:

@@ -16,7 +16,9 @@ from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table, TableKind
 from tidemill.errors import InvalidInput
 from tidemill.jobs.ports import JobStore
-from tidemill.lance.datasets import LanceTableData, translated
+from tidemill.lance.datasets import translated
+from tidemill.lance.evaluation.evaluator import Evaluator
+from tidemill.lance.evaluation.tables import Tables
 from tidemill.lance.field_paths import PLAIN, get_field, sql_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.full_text import full_text_query
@@ -73,53 +75,77 @@ def without_columns(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
 
 
 class LanceTableQueries:
-    """Reads rows of a version that is known to exist."""
+    """Reads rows of a version that is known to exist, for a principal."""
 
-    def __init__(self, data: LanceTableData, internal: InternalColumns) -> None:
-        self._data = data
+    def __init__(self, evaluator: Evaluator, internal: InternalColumns) -> None:
+        self._evaluator = evaluator
         self._internal = internal
 
-    def query(self, table: Table, query: TableQuery, version: int) -> QueryResult:
-        scan = _Scan(table.ident, self._data.open(table, version), query)
-        if query.columns is None:
-            scan.hidden |= self._internal.of(table)
-        return _result(scan, table.ident, version)
+    def query(self, caller: str, table: Table, query: TableQuery, version: int) -> QueryResult:
+        hidden = self._internal.of(table) if query.columns is None else frozenset()
+        return self._evaluator.read(caller, _query, table, query, version, hidden)
 
-    def query_in_memory(self, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+    def query_in_memory(
+        self, caller: str, ident: TableIdent, rows: pa.Table, query: TableQuery
+    ) -> QueryResult:
         """Queries rows in memory as if they were those of the table."""
-        dataset = lance.write_dataset(rows, f"memory://{uuid4()}")
-        return _result(_Scan(ident, dataset, query), ident, dataset.version)
+        return self._evaluator.read(caller, _query_in_memory, ident, rows, query)
 
-    def count_rows(self, table: Table, predicate: str | None, version: int) -> int:
+    def count_rows(self, caller: str, table: Table, predicate: str | None, version: int) -> int:
         if predicate is not None:
             check_filter(predicate, "predicate")
-        with translated(table.ident, field="predicate"):
-            return int(self._data.open(table, version).count_rows(predicate))
+        return self._evaluator.read(caller, _count_rows, table, predicate, version)
 
-    def explain(self, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
-        scan = _Scan(table.ident, self._data.open(table, version), query)
-        with translated(table.ident):
-            return str(scan.scanner().explain_plan(is_verbose))
+    def explain(self, caller: str, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
+        return self._evaluator.read(caller, _explain, table, query, version, is_verbose=is_verbose)
 
-    def analyze(self, table: Table, query: TableQuery, version: int) -> str:
+    def analyze(self, caller: str, table: Table, query: TableQuery, version: int) -> str:
         """Runs the query and reports the cost of each step."""
-        scan = _Scan(table.ident, self._data.open(table, version), query)
-        with translated(table.ident):
-            return str(scan.scanner().analyze_plan())
+        return self._evaluator.read(caller, _analyze, table, query, version)
 
 
-def _result(scan: _Scan, ident: TableIdent, version: int) -> QueryResult:
+def _query(
+    tables: Tables, table: Table, query: TableQuery, version: int, hidden: frozenset[str]
+) -> QueryResult:
+    scan = _Scan(table.ident, tables.open(table, version), query)
+    scan.hidden |= hidden
+    return _result(tables, scan, table.ident, version)
+
+
+def _query_in_memory(tables: Tables, ident: TableIdent, rows: pa.Table, query: TableQuery) -> QueryResult:
+    dataset = lance.write_dataset(rows, f"memory://{uuid4()}")
+    return _result(tables, _Scan(ident, dataset, query), ident, dataset.version)
+
+
+def _count_rows(tables: Tables, table: Table, predicate: str | None, version: int) -> int:
+    with translated(table.ident, field="predicate"):
+        return int(tables.open(table, version).count_rows(predicate))
+
+
+def _explain(tables: Tables, table: Table, query: TableQuery, version: int, *, is_verbose: bool) -> str:
+    scan = _Scan(table.ident, tables.open(table, version), query)
+    with translated(table.ident):
+        return str(scan.scanner().explain_plan(is_verbose))
+
+
+def _analyze(tables: Tables, table: Table, query: TableQuery, version: int) -> str:
+    scan = _Scan(table.ident, tables.open(table, version), query)
+    with translated(table.ident):
+        return str(scan.scanner().analyze_plan())
+
+
+def _result(tables: Tables, scan: _Scan, ident: TableIdent, version: int) -> QueryResult:
+    """Reads all rows, so that an error is not a response that breaks off."""
     with translated(ident):
         reader = scan.scanner().to_reader()
-    names = [name for name in reader.schema.names if name not in scan.hidden]
-    schema = pa.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
-    return QueryResult(version, schema, _batches(ident, reader, names))
+        names = [name for name in reader.schema.names if name not in scan.hidden]
+        schema = pa.schema([reader.schema.field(name) for name in names], reader.schema.metadata)
+        return QueryResult(version, tables.arrow_file(schema, _batches(reader, names)))
 
 
-def _batches(ident: TableIdent, reader: pa.RecordBatchReader, names: list[str]) -> Iterator[pa.RecordBatch]:
-    with translated(ident):
-        for batch in reader:
-            yield batch if batch.schema.names == names else batch.select(names)
+def _batches(reader: pa.RecordBatchReader, names: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        yield batch if batch.schema.names == names else batch.select(names)
 
 
 class _Scan:

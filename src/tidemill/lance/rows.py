@@ -20,6 +20,7 @@ from tidemill.catalog.ports import (
 from tidemill.jobs.ports import JobStore
 from tidemill.lance.datasets import LanceTableData
 from tidemill.lance.edits import LanceTableEdits
+from tidemill.lance.evaluation.evaluator import Evaluator
 from tidemill.lance.model.edits import EditResult, RowMerge, RowUpdate
 from tidemill.lance.model.queries import QueryResult, TableQuery
 from tidemill.lance.model.tables import InsertMode
@@ -37,12 +38,13 @@ class RowOperations:
         authorizer: Authorizer,
         data: LanceTableData,
         versions: VersionOperations,
+        evaluator: Evaluator,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._data = data
-        self._queries = LanceTableQueries(data, InternalColumns(store))
-        self._edits = LanceTableEdits(data)
+        self._queries = LanceTableQueries(evaluator, InternalColumns(store))
+        self._edits = LanceTableEdits(data, evaluator)
         self._versions = versions
 
     def insert(
@@ -77,7 +79,7 @@ class RowOperations:
         created = self._create_if_declared(table, table_rows)
         if created is not None:
             return EditResult(created.version, inserted=created.rows)
-        return self._edits.merge(table, table_rows.to_reader(), merge)
+        return self._edits.merge(caller.principal, table, table_rows, merge)
 
     def update(
         self, caller: Caller, ident: TableIdent, update: RowUpdate, branch: str = MAIN_BRANCH
@@ -91,7 +93,7 @@ class RowOperations:
                 current = tx.tables.get(ident).properties
                 tx.tables.set_properties(table.table_id, {**current, **update.properties})
 
-        result = self._edits.update(table, update, set_properties)
+        result = self._edits.update(caller.principal, table, update, set_properties)
         with self._store.transaction() as tx:
             if not result.updated:
                 # If no row changed there was no commit, and so no transaction that set the properties.
@@ -105,7 +107,7 @@ class RowOperations:
         self._authorizer.require(caller, Permission.WRITE, ident)
         table = self._versions.get_branch(ident, branch)
         self._versions.get_latest(table)
-        return self._edits.delete(table, predicate)
+        return self._edits.delete(caller.principal, table, predicate)
 
     def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
         try:
@@ -115,14 +117,14 @@ class RowOperations:
             return self.query(
                 caller, stored.source, query_over_source(stored, self._schema(stored.source), query)
             )
-        return self._queries.query(table, query, version)
+        return self._queries.query(caller.principal, table, query, version)
 
     def query_in_memory(
         self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
     ) -> QueryResult:
         """For a table whose rows are generated when it is queried."""
         self._authorizer.require(caller, Permission.READ, ident)
-        return self._queries.query_in_memory(ident, rows, query)
+        return self._queries.query_in_memory(caller.principal, ident, rows, query)
 
     def count_rows(
         self,
@@ -142,15 +144,15 @@ class RowOperations:
             )
             rows, number = self.count_rows(caller, stored.source, rewritten.filter, None)
             return rows if stored.limit is None else min(rows, stored.limit), number
-        return self._queries.count_rows(table, predicate, number), number
+        return self._queries.count_rows(caller.principal, table, predicate, number), number
 
     def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
         table, version = self._resolve_version(caller, ident, query.branch, query.version)
-        return self._queries.explain(table, query, version, is_verbose=is_verbose)
+        return self._queries.explain(caller.principal, table, query, version, is_verbose=is_verbose)
 
     def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
         table, version = self._resolve_version(caller, ident, query.branch, query.version)
-        return self._queries.analyze(table, query, version)
+        return self._queries.analyze(caller.principal, table, query, version)
 
     def _stored_query(self, caller: Caller, table: Table) -> StoredQuery:
         """For those who may read its source: what is refused later tells of columns that the source has."""

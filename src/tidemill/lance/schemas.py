@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
@@ -22,7 +22,14 @@ from tidemill.jobs.model.columns import quoted
 from tidemill.jobs.ports import JobTransaction, TransactionEffect
 from tidemill.jobs.service.column_drops import ColumnDrops, DependantsChanged, PlannedDrop
 from tidemill.jobs.service.columns import ColumnOperations
-from tidemill.lance.datasets import CommittingNamespace, backoff, is_conflict, translated
+from tidemill.lance.datasets import (
+    CommittingNamespace,
+    TableNamespace,
+    backoff,
+    is_conflict,
+    translated,
+)
+from tidemill.lance.evaluation.evaluator import Evaluator
 from tidemill.lance.field_paths import get_field, parse_path, resolve_path
 from tidemill.lance.filters import check_filter
 from tidemill.lance.model.edits import ColumnAlteration, FieldMetadataUpdate, NewColumn, UpdatedFields
@@ -32,7 +39,7 @@ ATTEMPTS: Final = 40
 # Prefixes of Lance's errors that are caused by values rather than storage.
 VALUE_PROBLEMS: Final = ("Invalid user input: ", "LanceError(Arrow): ", "Not supported: ")
 
-Change = Callable[[LanceDataset, CommittingNamespace], LanceDataset]
+Changed = TypeVar("Changed")
 
 
 class SchemaOperations:
@@ -42,10 +49,11 @@ class SchemaOperations:
         versions: VersionOperations,
         computed: ColumnOperations,
         drops: ColumnDrops,
+        evaluator: Evaluator,
     ) -> None:
         self._authorizer = authorizer
         self._versions = versions
-        self._schemas = LanceTableSchemas(versions)
+        self._schemas = LanceTableSchemas(versions, evaluator)
         self._computed = computed
         self._drops = drops
 
@@ -54,7 +62,7 @@ class SchemaOperations:
     ) -> int:
         table = self._writable(caller, ident, branch)
         _check_new([column.name for column in columns])
-        return self._schemas.add_columns(table, columns)
+        return self._schemas.add_columns(caller.principal, table, columns)
 
     def add_empty_columns(self, caller: Caller, ident: TableIdent, branch: str, fields: pa.Schema) -> int:
         """Adds columns of the given types, all NULL."""
@@ -76,7 +84,8 @@ class SchemaOperations:
                 check_name(alteration.rename, f"{field}.rename")
                 if len(segments) == 1:
                     new_names[segments[0]] = alteration.rename
-        return self._schemas.alter_columns(table, alterations, self._renaming(table, new_names))
+        renaming = self._renaming(table, new_names)
+        return self._schemas.alter_columns(caller.principal, table, alterations, renaming)
 
     def drop_columns(
         self,
@@ -158,56 +167,60 @@ def _no_effect(_: JobTransaction, __: int) -> None:
 class LanceTableSchemas:
     """Each call commits one version and resolves conflicts with other writers."""
 
-    def __init__(self, versions: VersionOperations) -> None:
+    def __init__(self, versions: VersionOperations, evaluator: Evaluator) -> None:
         self._versions = versions
+        self._evaluator = evaluator
 
     def schema(self, table: Table) -> pa.Schema:
         namespace = CommittingNamespace(self._versions, table)
         with translated(table.ident, namespace):
             return namespace.open().schema
 
-    def add_columns(self, table: Table, columns: Sequence[NewColumn]) -> int:
+    def add_columns(self, caller: str, table: Table, columns: Sequence[NewColumn]) -> int:
         for index, column in enumerate(columns):
             check_filter(column.expression, f"new_columns[{index}].expression")
 
-        def add(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
-            _check_absent(table.ident, dataset, [column.name for column in columns])
-            dataset.add_columns({column.name: column.expression for column in columns})
-            return dataset
+        def add(namespace: CommittingNamespace) -> int:
+            return self._evaluator.write(caller, _add_columns, namespace, columns)
 
-        return int(self._change(table, add, "new_columns").version)
+        return self._change(table, add, "new_columns")
 
     def add_empty_columns(self, table: Table, fields: pa.Schema) -> int:
-        def add(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+        def add(namespace: CommittingNamespace) -> int:
+            dataset = namespace.open()
             _check_absent(table.ident, dataset, fields.names)
             dataset.add_columns(fields)
-            return dataset
+            return int(dataset.version)
 
-        return int(self._change(table, add, "new_columns").version)
+        return self._change(table, add, "new_columns")
 
     def alter_columns(
-        self, table: Table, alterations: Sequence[ColumnAlteration], on_commit: TransactionEffect
+        self,
+        caller: str,
+        table: Table,
+        alterations: Sequence[ColumnAlteration],
+        on_commit: TransactionEffect,
     ) -> int:
-        def alter(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
-            changes = _alterations(table.ident, dataset.schema, alterations)
-            dataset.alter_columns(*changes)  # type: ignore[arg-type]  # pylance's hint is of the whole tuple
-            return dataset
+        def alter(namespace: CommittingNamespace) -> int:
+            return self._evaluator.write(caller, _alter_columns, namespace, alterations)
 
-        return int(self._change(table, alter, "alterations", on_commit).version)
+        return self._change(table, alter, "alterations", on_commit)
 
     def drop_columns(self, table: Table, paths: Sequence[str], on_commit: TransactionEffect) -> int:
-        def drop(dataset: LanceDataset, _: CommittingNamespace) -> LanceDataset:
+        def drop(namespace: CommittingNamespace) -> int:
+            dataset = namespace.open()
             columns = [resolve_path(table.ident, dataset.schema, path, "columns")[0] for path in paths]
             dataset.drop_columns(list(dict.fromkeys(columns)))
-            return dataset
+            return int(dataset.version)
 
-        return int(self._change(table, drop, "columns", on_commit).version)
+        return self._change(table, drop, "columns", on_commit)
 
     def update_field_metadata(self, table: Table, updates: Sequence[FieldMetadataUpdate]) -> UpdatedFields:
         """Commits the operation itself: Lance's call cannot merge for one field and replace for another."""
         paths: list[str] = []
 
-        def update(dataset: LanceDataset, namespace: CommittingNamespace) -> LanceDataset:
+        def update(namespace: CommittingNamespace) -> LanceDataset:
+            dataset = namespace.open()
             paths[:] = [
                 resolve_path(table.ident, dataset.schema, item.path, f"updates[{index}].path")[0]
                 for index, item in enumerate(updates)
@@ -229,8 +242,12 @@ class LanceTableSchemas:
         return UpdatedFields(int(changed.version), fields)
 
     def _change(
-        self, table: Table, change: Change, field: str, on_commit: TransactionEffect | None = None
-    ) -> LanceDataset:
+        self,
+        table: Table,
+        change: Callable[[CommittingNamespace], Changed],
+        field: str,
+        on_commit: TransactionEffect | None = None,
+    ) -> Changed:
         """Applies the change to the newest version, and again after each conflict.
 
         Raises ConcurrentModification.
@@ -238,9 +255,8 @@ class LanceTableSchemas:
         for attempt in range(ATTEMPTS):
             namespace = CommittingNamespace(self._versions, table, on_commit)
             with translated(table.ident, namespace, field), _as_invalid_input(field):
-                dataset = namespace.open()
                 try:
-                    return change(dataset, namespace)
+                    return change(namespace)
                 except OSError as error:
                     if namespace.failure is not None:
                         raise namespace.failure from error
@@ -248,6 +264,20 @@ class LanceTableSchemas:
                         raise
             backoff(attempt)
         raise ConcurrentModification(f"{table.ident} changes too fast to alter its columns; try again")
+
+
+def _add_columns(namespace: TableNamespace, columns: Sequence[NewColumn]) -> int:
+    dataset = namespace.open()
+    _check_absent(namespace.table.ident, dataset, [column.name for column in columns])
+    dataset.add_columns({column.name: column.expression for column in columns})
+    return int(dataset.version)
+
+
+def _alter_columns(namespace: TableNamespace, alterations: Sequence[ColumnAlteration]) -> int:
+    dataset = namespace.open()
+    changes = _alterations(namespace.table.ident, dataset.schema, alterations)
+    dataset.alter_columns(*changes)  # type: ignore[arg-type]  # pylance's hint is of the whole tuple
+    return int(dataset.version)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from tidemill.jobs.model.views import CHILD_INDEX, Partition, SourceQuery
 from tidemill.jobs.stage_errors import VersionGone
 from tidemill.lance.changes import check_gone, find_changes
 from tidemill.lance.datasets import LanceTableData, translated
+from tidemill.lance.evaluation.evaluator import Evaluator, InProcess
+from tidemill.lance.evaluation.tables import Tables
 from tidemill.lance.filters import check_filter
 from tidemill.lance.freshness import changed_rows, check_results, field_paths, trace_field
 from tidemill.lance.indexes import index_partitions
@@ -28,11 +30,15 @@ from tidemill.lance.key_hashes import key_array
 from tidemill.lance.view_edits import find_edits
 
 WORDS: Final = re.compile(r"\w+")
+NOBODY: Final = ""
 
 
 class LanceSourceTables:
-    def __init__(self, data: LanceTableData) -> None:
+    """`evaluator` runs the expressions of clients, none of them for a caller that is known here."""
+
+    def __init__(self, data: LanceTableData, evaluator: Evaluator | None = None) -> None:
         self._data = data
+        self._evaluator = evaluator or InProcess()
 
     def snapshot(self, table: Table, version: int | None) -> TableSnapshot:
         dataset = self._data.open(table, version)
@@ -64,13 +70,7 @@ class LanceSourceTables:
     def locate(self, table: Table, version: int, where: str | None) -> RowLocations:
         if where is not None:
             check_filter(where, "where")
-        with translated(table.ident):
-            rows = (
-                self._data.open(table, version)
-                .scanner(columns=[], filter=where, with_row_id=True, with_row_address=True)
-                .to_table()
-            )
-        return RowLocations(rows["_rowid"].to_numpy(), rows["_rowaddr"].to_numpy() >> np.uint64(32))
+        return self._evaluator.read(NOBODY, _locate, table, version, where)
 
     def take(
         self, table: Table, version: int, row_ids: npt.NDArray[np.uint64], columns: Sequence[str]
@@ -81,8 +81,7 @@ class LanceSourceTables:
 
     def check_where(self, table: Table, where: str) -> None:
         check_filter(where, "where")
-        with translated(table.ident, field="where"):
-            self._data.open(table, None).scanner(columns=[], filter=where, with_row_id=True).explain_plan()
+        self._evaluator.read(NOBODY, _check_where, table, self._data.latest(table), where)
 
     def columns_read(
         self, table: Table, query: SourceQuery, inputs: Sequence[str], version: int | None
@@ -95,25 +94,14 @@ class LanceSourceTables:
         return tuple(name for name in schema.names if name in bound or _may_name(words, name))
 
     def project(self, table: Table, query: SourceQuery, field: str = "source_query") -> pa.Schema:
-        dataset = self._data.open(table, None)
         if query.filter is not None:
             check_filter(query.filter, f"{field}.filter")
         for alias, expression in (query.columns or {}).items():
             check_filter(expression, f"{field}.columns.{alias}")
-        with translated(table.ident, field=field):
-            scanner = dataset.scanner(
-                columns=dict(query.columns or {}),
-                filter=query.filter,
-                with_row_id=True,
-                blob_handling="all_binary",
-            )
-            scanner.explain_plan()
-            projected = scanner.projected_schema
-        return pa.schema([projected.field(name) for name in query.columns or {}])
+        return self._evaluator.read(NOBODY, _project, table, self._data.latest(table), query, field)
 
     def partitions(self, table: Table, version: int, column: str, where: str | None) -> Sequence[Partition]:
-        scanner = self._data.open(table, version).scanner(columns=[column], filter=where, with_row_id=True)
-        rows = scanner.to_table()
+        rows = self._evaluator.read(NOBODY, _partition_keys, table, version, column, where)
         keys, row_ids = key_array([rows[column]]).view(np.int64), rows["_rowid"].to_numpy()
         order = np.lexsort((row_ids, keys))
         starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order][:1])) if len(keys) else keys[:0]
@@ -174,3 +162,34 @@ class LanceSourceTables:
 def _may_name(words: set[str], column: str) -> bool:
     """Whether every word of the column's name occurs, which is true for every column that is referenced."""
     return {word.lower() for word in WORDS.findall(column)} <= words
+
+
+def _locate(tables: Tables, table: Table, version: int, where: str | None) -> RowLocations:
+    with translated(table.ident):
+        scanner = tables.open(table, version).scanner(
+            columns=[], filter=where, with_row_id=True, with_row_address=True
+        )
+        rows = scanner.to_table()
+    return RowLocations(rows["_rowid"].to_numpy(), rows["_rowaddr"].to_numpy() >> np.uint64(32))
+
+
+def _check_where(tables: Tables, table: Table, version: int, where: str) -> None:
+    with translated(table.ident, field="where"):
+        tables.open(table, version).scanner(columns=[], filter=where, with_row_id=True).explain_plan()
+
+
+def _project(tables: Tables, table: Table, version: int, query: SourceQuery, field: str) -> pa.Schema:
+    with translated(table.ident, field=field):
+        scanner = tables.open(table, version).scanner(
+            columns=dict(query.columns or {}),
+            filter=query.filter,
+            with_row_id=True,
+            blob_handling="all_binary",
+        )
+        scanner.explain_plan()
+        projected = scanner.projected_schema
+    return pa.schema([projected.field(name) for name in query.columns or {}])
+
+
+def _partition_keys(tables: Tables, table: Table, version: int, column: str, where: str | None) -> pa.Table:
+    return tables.open(table, version).scanner(columns=[column], filter=where, with_row_id=True).to_table()

@@ -40,6 +40,7 @@ from tidemill.jobs.service.views import ViewOperations
 from tidemill.jobs.views.progress import ViewAssessor
 from tidemill.lance.batches import BatchOperations
 from tidemill.lance.datasets import LanceTableData
+from tidemill.lance.evaluation.evaluator import Evaluator, InProcess
 from tidemill.lance.indexes import LanceTableIndexes
 from tidemill.lance.refs import RefOperations
 from tidemill.lance.registrations import RegistrationOperations
@@ -81,6 +82,7 @@ class Adapters:
     versions: VersionOperations
     data: LanceTableData
     sources: LanceSourceTables
+    evaluator: Evaluator
     assessor: Assessor
     view_assessor: ViewAssessor
     authorizer: Authorizer
@@ -93,8 +95,14 @@ class Adapters:
     idempotency_lifetime: timedelta
 
 
-def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None) -> Adapters:
-    """Permissions come from the grants in the settings, unless an authorizer is given."""
+def open_adapters(
+    settings: ServerSettings, authorizer: Authorizer | None = None, evaluator: Evaluator | None = None
+) -> Adapters:
+    """Permissions come from the grants in the settings, unless an authorizer is given.
+
+    Without an evaluator, expressions are evaluated in this process, without bounds.
+    """
+    evaluator = evaluator or InProcess()
     settings.root.mkdir(parents=True, exist_ok=True)
     cipher = InstallationCipher(settings)
     store = open_store(settings.database, cipher, AuditOutput(settings.audit_rows, settings.audit_lines))
@@ -102,7 +110,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
     authorizer = NamingAuthorizer(authorizer or _authorizer(settings))
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
-    sources = LanceSourceTables(data)
+    sources = LanceSourceTables(data, evaluator)
     versions.on_other_fields = ColumnBindings(store, sources).columns_of
     return Adapters(
         store=store,
@@ -110,6 +118,7 @@ def open_adapters(settings: ServerSettings, authorizer: Authorizer | None = None
         versions=versions,
         data=data,
         sources=sources,
+        evaluator=evaluator,
         assessor=Assessor(store, sources),
         view_assessor=ViewAssessor(store, sources),
         authorizer=authorizer,
@@ -160,12 +169,12 @@ def build_operations(
         tables=TableOperations(store, authorizer, files, data, versions, refs),
         registrations=RegistrationOperations(store, authorizer, files, versions),
         snapshots=SnapshotOperations(authorizer, versions, data),
-        rows=RowOperations(store, authorizer, data, versions),
+        rows=RowOperations(store, authorizer, data, versions, adapters.evaluator),
         versions=versions,
         refs=refs,
         batches=BatchOperations(store, authorizer, files, versions),
         functions=FunctionOperations(store, authorizer),
-        schemas=SchemaOperations(authorizer, versions, columns, drops),
+        schemas=SchemaOperations(authorizer, versions, columns, drops, adapters.evaluator),
         indexes=IndexOperations(store, authorizer, versions, LanceTableIndexes(versions, data), jobs),
         transactions=TransactionOperations(store, authorizer, versions, data),
         columns=columns,

@@ -2,7 +2,7 @@
 
 With `processes` above 1 it also starts sibling servers, which accept connections from the same socket and
 share nothing but the database. Children get all settings through their environment. The server restarts
-children that die and stops them when it ends.
+children that die and stops them when it ends. It is restarted itself by its `supervisor`.
 
 The standard input of a child is a pipe from the server. It has two uses: a write wakes the worker when a job
 was submitted, and the end of it tells the child to stop. The operating system closes the pipe even if the
@@ -30,6 +30,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tidemill.errors import InvalidInput
+from tidemill.lance.evaluation.evaluator import InProcess
+from tidemill.lance.evaluation.pool import QueryProcesses
 from tidemill.protocols.app import create_app
 from tidemill.protocols.http.call import Limits
 from tidemill.server.audit_trail import AuditTrail
@@ -38,6 +40,7 @@ from tidemill.server.connections import BoundedProtocol, ConnectionBounds, OpenC
 from tidemill.server.health import WorkerState
 from tidemill.server.processes import GRACE_SECONDS, configure_logs, stop_with_stdin
 from tidemill.server.settings import ServerSettings
+from tidemill.server.supervisor import Supervision
 from tidemill.storage.local import LocalTableFiles
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -53,16 +56,17 @@ WORKER_SILENCE: Final = timedelta(seconds=10)
 log = structlog.get_logger("tidemill.server")
 
 
-def serve(settings: ServerSettings) -> None:
-    """Serves until it is told to stop; prints one line when it is ready."""
+def serve(settings: ServerSettings, supervision: Supervision | None = None) -> None:
+    """Serves until it is told to stop; prints one line when it is ready for the first time."""
     configure_logs(settings.log_level)
     if settings.host not in LOOPBACK and not settings.clients:
         raise InvalidInput("host", f"{settings.host} is not a loopback address, so 'clients' must be set")
-    adapters = open_adapters(settings)
+    evaluator = _open_evaluator(settings)
+    adapters = open_adapters(settings, evaluator=evaluator)
     if settings.processes > 1 and not adapters.store.is_shared:
         raise InvalidInput("processes", "must be 1 with an in-memory database, which processes cannot share")
     workers = Workers(adapters, _worker_processes(settings) if settings.with_worker else ())
-    listener = _open_listener(settings)
+    listener = _open_listener(settings, supervision)
     children = [
         *workers.children,
         *(_sibling_process(settings, listener) for _ in range(settings.processes - 1)),
@@ -83,8 +87,11 @@ def serve(settings: ServerSettings) -> None:
     url = f"http://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
     server = AnnouncingServer(
-        _config(app, bounds), (lambda: _announce(settings, url)) if is_first else _announce_nothing
+        _config(app, bounds),
+        (lambda: _announce(settings, url, listener, supervision)) if is_first else _announce_nothing,
     )
+    if supervision is not None:
+        supervision.watch(lambda: setattr(server, "should_exit", True))
     if settings.exit_with_stdin:
         stop_with_stdin(lambda: setattr(server, "should_exit", True))
     for child in children:
@@ -97,7 +104,15 @@ def serve(settings: ServerSettings) -> None:
         if is_first:
             _remove_state_file(settings)
         audit.close()
+        evaluator.close()
         adapters.store.close()
+
+
+def _open_evaluator(settings: ServerSettings) -> QueryProcesses | InProcess:
+    bounds = settings.query_bounds()
+    evaluator = InProcess() if bounds is None else QueryProcesses(bounds, os.environ)
+    evaluator.start()
+    return evaluator
 
 
 def _allow_open_files(connections: int) -> None:
@@ -239,7 +254,9 @@ def _sibling_process(settings: ServerSettings, listener: socket.socket) -> Child
     return ChildProcess("serve", settings.model_copy(update=update))
 
 
-def _open_listener(settings: ServerSettings) -> socket.socket:
+def _open_listener(settings: ServerSettings, supervision: Supervision | None = None) -> socket.socket:
+    if supervision is not None and supervision.listener is not None:
+        return supervision.listener
     if settings.listener is None:
         return _listen(settings.host, settings.port)
     return socket.socket(fileno=settings.listener)
@@ -258,14 +275,20 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _announce(settings: ServerSettings, url: str) -> None:
-    """Publishes the URL of the server in the state file and on standard output."""
+def _announce(
+    settings: ServerSettings, url: str, listener: socket.socket, supervision: Supervision | None
+) -> None:
+    """Publishes the URL of the server in the state file and, unless it is a restart, on standard output."""
     state = json.dumps({"url": url, "pid": os.getpid()})
     staged = settings.root / f"{STATE_FILE}.{os.getpid()}"
     staged.write_text(state)
     staged.replace(settings.root / STATE_FILE)
-    sys.stdout.write(f"Tidemill is ready at {url}\n")
-    sys.stdout.flush()
+    is_restart = supervision is not None and supervision.listener is not None
+    if supervision is not None:
+        supervision.report_ready(listener)
+    if not is_restart:
+        sys.stdout.write(f"Tidemill is ready at {url}\n")
+        sys.stdout.flush()
 
 
 def _remove_state_file(settings: ServerSettings) -> None:

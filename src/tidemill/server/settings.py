@@ -21,6 +21,7 @@ from tidemill.functions.isolation.sandbox import Limits
 from tidemill.jobs.model.jobs import DEFAULT_CLUSTER, Clusters
 from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
 from tidemill.jobs.worker.leases import LeasePolicy
+from tidemill.lance.evaluation.bounds import QueryBounds
 from tidemill.protocols.http.addresses import Networks
 from tidemill.protocols.http.call import GIB, MIB
 from tidemill.server.connections import ConnectionBounds
@@ -158,6 +159,11 @@ class ServerSettings(BaseSettings):
     max_json_bytes: int = Field(default=MIB, ge=1024)
     max_arrow_bytes: int = Field(default=GIB, ge=1024)
     max_decoded_arrow_bytes: int = Field(default=512 * MIB, ge=1024)
+    query_processes: int = Field(default=8, ge=0, le=256)
+    query_memory_bytes: int = Field(default=2 * GIB, ge=64 * MIB)
+    query_result_bytes: int = Field(default=GIB, ge=1024)
+    query_seconds: float = Field(default=300, gt=0)
+    query_queue_seconds: float = Field(default=30, gt=0)
     with_worker: bool = True
     exit_with_stdin: bool = False
     spark_master: str = "local[*]"
@@ -225,6 +231,18 @@ class ServerSettings(BaseSettings):
             connections=self.max_connections,
             connections_per_address=self.max_connections_per_address,
             trusted_proxies=Networks(self.trusted_proxies),
+        )
+
+    def query_bounds(self) -> QueryBounds | None:
+        """None: queries are evaluated in the server itself, without bounds."""
+        if not self.query_processes:
+            return None
+        return QueryBounds(
+            memory_bytes=self.query_memory_bytes,
+            seconds=self.query_seconds,
+            result_bytes=self.query_result_bytes,
+            processes=self.query_processes,
+            queue_seconds=self.query_queue_seconds,
         )
 
     def lease_policy(self) -> LeasePolicy:
@@ -306,6 +324,10 @@ def load_settings(**overrides: Any) -> ServerSettings:
             "function_isolation",
             "cannot be 'none' on a server with clients; 'trusted' gives whoever has the permission "
             "`function` the rights of an admin, 'sandbox' does not",
+        )
+    if settings.clients and not settings.query_processes:
+        raise InvalidInput(
+            "query_processes", "cannot be 0 on a server with clients: one query could end the server for all"
         )
     Networks(settings.trusted_proxies)
     return settings

@@ -71,13 +71,14 @@ class Server:
         self.running.stop()
 
     def find_processes(self) -> list[Process]:
-        """The first one, and those that answer beside it."""
+        """The supervisor, and those that answer."""
         first = find_process(self.running.process.pid)
-        return [*([first] if first is not None else []), *descendants(self.running.process.pid)]
+        below = descendants(self.running.process.pid)
+        return [process for process in (first, *below) if process and "serve" in process.command.split("\0")]
 
     def kill_and_restart(self, victim: Process) -> None:
         if victim.pid != self.running.process.pid:
-            # The first process starts another one.
+            # Its parent starts another one.
             victim.send(signal.SIGKILL)
             return
         everyone = self.find_processes()

@@ -89,7 +89,7 @@ def test_the_server_gets_only_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp
         {**nothing, "root": tmp_path, "host": None, "port": 0, "processes": None, "with_worker": False},
         {**nothing, "exit_with_stdin": True, "cluster": None},
     ]
-    assert server.ran == ["serve", "work"]
+    assert server.ran == ["supervisor", "serve", "work"]
 
 
 class FakeServer:
@@ -103,7 +103,10 @@ class FakeServer:
         self.given.append(given)
         return self
 
-    def serve(self, settings: FakeServer) -> None:
+    def run_supervised(self) -> None:
+        self.ran.append("supervisor")
+
+    def serve(self, settings: FakeServer, supervision: None) -> None:
         self.ran.append("serve")
 
     def work(self, settings: FakeServer) -> None:

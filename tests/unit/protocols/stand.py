@@ -170,7 +170,7 @@ class Rows:
         self.queries.append(query)
         rows = self.tables.rows[ident.levels]
         assert rows is not None
-        return QueryResult(1, rows.schema, iter(rows.to_batches()))
+        return QueryResult(1, arrow_file(rows))
 
     def explain(self, query: TableQuery, *, is_verbose: bool) -> str:
         self.queries.append(query)
@@ -277,6 +277,14 @@ def stream(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def arrow_file(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def some_rows(count: int = 3) -> pa.Table:

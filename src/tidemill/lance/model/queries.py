@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 import pyarrow as pa
 
@@ -112,11 +112,13 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Rows of one version. `batches` can be read once, and raises errors while it is read."""
+    """Rows of one version as an Arrow file: its bytes, or an open file, to be read once, if it is large."""
 
     version: int
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
+    content: bytes | memoryview | IO[bytes]
 
     def to_table(self) -> pa.Table:
-        return pa.Table.from_batches(self.batches, self.schema)
+        if isinstance(self.content, bytes | memoryview):
+            return pa.ipc.open_file(pa.py_buffer(self.content)).read_all()
+        with self.content as file:
+            return pa.ipc.open_file(file).read_all()

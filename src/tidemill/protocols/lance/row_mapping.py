@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from datetime import timedelta
-from tempfile import SpooledTemporaryFile
-from typing import Any, Final
+from io import SEEK_END
+from typing import IO, Any, Final
 
-import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
 from tidemill.catalog.model.json_values import MAX_INTEGER, checked_expression
@@ -29,7 +27,6 @@ TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 MAX_KEYS: Final = 32
 TIMEOUT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)")
 UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-IN_MEMORY_BYTES: Final = 16 * MIB
 CHUNK_BYTES: Final = MIB
 
 
@@ -315,36 +312,15 @@ def delete_json(call: Call, result: EditResult) -> dict[str, Any]:
 
 
 def arrow_file_response(result: QueryResult) -> Response:
-    """Reads all rows before the response starts, so that an error is not a response that breaks off."""
-    with ExitStack() as stack:
-        spool = stack.enter_context(SpooledTemporaryFile(max_size=IN_MEMORY_BYTES))
-        _write(result, spool)
-        size = spool.tell()
-        spool.seek(0)
-        if size <= IN_MEMORY_BYTES:
-            return Response(spool.read(), media_type=ARROW_FILE)
-        stack.pop_all()
-    return StreamingResponse(_chunks(spool), media_type=ARROW_FILE, headers={"content-length": str(size)})
+    content = result.content
+    if isinstance(content, bytes | memoryview):
+        return Response(bytes(content), media_type=ARROW_FILE)
+    size = content.seek(0, SEEK_END)
+    content.seek(0)
+    return StreamingResponse(_chunks(content), media_type=ARROW_FILE, headers={"content-length": str(size)})
 
 
-def _write(result: QueryResult, spool: SpooledTemporaryFile[bytes]) -> None:
-    # A file has one dictionary per column, but batches may have different ones.
-    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
-    with pa.ipc.new_file(pa.PythonFile(spool, "w"), result.schema, options=options) as writer:
-        if any(_has_dictionary(field.type) for field in result.schema):
-            writer.write_table(result.to_table())
-        else:
-            for batch in result.batches:
-                writer.write_batch(batch)
-
-
-def _has_dictionary(data_type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(data_type):
-        return True
-    return any(_has_dictionary(data_type.field(index).type) for index in range(data_type.num_fields))
-
-
-def _chunks(spool: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
-    with spool:
-        while chunk := spool.read(CHUNK_BYTES):
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(CHUNK_BYTES):
             yield chunk
