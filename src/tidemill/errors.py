@@ -31,6 +31,8 @@ class ErrorCode(StrEnum):
     VIEW_NOT_FOUND = "view_not_found"
     SECRET_NOT_FOUND = "secret_not_found"
     SECRET_ALREADY_EXISTS = "secret_already_exists"
+    PRINCIPAL_NOT_FOUND = "principal_not_found"
+    PRINCIPAL_ALREADY_EXISTS = "principal_already_exists"
     JOB_NOT_FOUND = "job_not_found"
     JOB_ALREADY_ACTIVE = "job_already_active"
     INVALID_JOB_TRANSITION = "invalid_job_transition"

@@ -24,6 +24,7 @@ EMPTY_DATABASE = """
     DELETE FROM row_errors; DELETE FROM environments; DELETE FROM receipts; DELETE FROM iceberg_purges;
     DELETE FROM job_parts; DELETE FROM job_events; DELETE FROM jobs; DELETE FROM coverage;
     DELETE FROM materialized_views; DELETE FROM computed_columns; DELETE FROM functions;
+    DELETE FROM clients; DELETE FROM roles; DELETE FROM grants;
     DELETE FROM table_versions; DELETE FROM tables; DELETE FROM namespaces WHERE parent_id IS NOT NULL;
 """
 

@@ -39,6 +39,8 @@ from tidemill.store.schema import (
 
 INDEXES = {
     "functions_version",
+    "grants_of_namespace",
+    "grants_of_table",
     "jobs_active_subject",
     "jobs_idempotency",
     "jobs_in_state",

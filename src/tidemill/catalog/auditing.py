@@ -31,7 +31,7 @@ from tidemill.catalog.model.audit import (
     new_event_id,
 )
 from tidemill.catalog.model.callers import SERVER_CALLER
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import Securable
 
 MAX_OBJECTS: Final = 100
 
@@ -110,7 +110,7 @@ def acting(action: AuditedAction | None) -> Iterator[None]:
 
 
 @contextmanager
-def acting_as_server(operation: str, resource: NamespacePath | TableIdent | None = None) -> Iterator[None]:
+def acting_as_server(operation: str, resource: Securable | None = None) -> Iterator[None]:
     """For changes that nobody asked for."""
     action = AuditedAction(SERVER_CALLER.principal, AuditProtocol.SERVER, operation)
     with acting(action):
@@ -119,7 +119,7 @@ def acting_as_server(operation: str, resource: NamespacePath | TableIdent | None
         yield
 
 
-def note_object(resource: NamespacePath | TableIdent, kind: ObjectKind | None = None) -> None:
+def note_object(resource: Securable, kind: ObjectKind | None = None) -> None:
     """Names an object of the current action, instead of those whose permissions are checked."""
     action = _current.get()
     if action is not None:
@@ -133,7 +133,7 @@ def note_named(kind: ObjectKind, name: str) -> None:
         action.named[AuditObject(kind, name=name[:MAX_TEXT])] = None
 
 
-def note_checked(resource: NamespacePath | TableIdent) -> None:
+def note_checked(resource: Securable) -> None:
     action = _current.get()
     if action is not None:
         action.checked[AuditObject.of(resource, action.object_kind)] = None

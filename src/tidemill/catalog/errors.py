@@ -239,6 +239,48 @@ class OtherSecretKey(TidemillError):
         )
 
 
+class ClientNotFound(TidemillError):
+    code = ErrorCode.PRINCIPAL_NOT_FOUND
+
+    def __init__(self, client_id: str) -> None:
+        super().__init__(f"Client {client_id} does not exist")
+
+
+class ClientAlreadyExists(TidemillError):
+    code = ErrorCode.PRINCIPAL_ALREADY_EXISTS
+
+    def __init__(self, client_id: str, where: str = "") -> None:
+        super().__init__(f"Client {client_id} already exists{where}")
+
+
+class ApiKeyNotFound(TidemillError):
+    code = ErrorCode.PRINCIPAL_NOT_FOUND
+
+    def __init__(self, client_id: str, name: str) -> None:
+        super().__init__(f"Client {client_id} has no key '{name}'")
+
+
+class ApiKeyAlreadyExists(TidemillError):
+    code = ErrorCode.PRINCIPAL_ALREADY_EXISTS
+
+    def __init__(self, client_id: str, name: str) -> None:
+        super().__init__(f"Client {client_id} already has a key '{name}'; choose another name or remove it")
+
+
+class RoleNotFound(TidemillError):
+    code = ErrorCode.PRINCIPAL_NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Role {name} does not exist")
+
+
+class RoleAlreadyExists(TidemillError):
+    code = ErrorCode.PRINCIPAL_ALREADY_EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Role {name} already exists")
+
+
 class FunctionNotFound(TidemillError):
     code = ErrorCode.FUNCTION_NOT_FOUND
 

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from tidemill.catalog.model.access import AccessState, ApiKey, Client, Grant, Grantee, Role
 from tidemill.catalog.model.callers import Caller, Permission, Receipt, StorageAccess
 from tidemill.catalog.model.functions import Function, RegisteredFunction, Secret
-from tidemill.catalog.model.identifiers import Namespace, NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import Namespace, NamespacePath, Securable, TableIdent
 from tidemill.catalog.model.tables import (
     Declared,
     Page,
@@ -198,6 +199,80 @@ class SecretRepository(Protocol):
         """Removes all secrets directly in the namespace."""
 
 
+class ClientRepository(Protocol):
+    """Clients and their API keys."""
+
+    def add(self, client: Client) -> None:
+        """Removes what an earlier client of that name was granted. Raises ClientAlreadyExists."""
+
+    def get(self, client_id: str) -> Client:
+        """Raises ClientNotFound."""
+
+    def list_all(self) -> Sequence[Client]:
+        """Sorted by id."""
+
+    def remove(self, client_id: str) -> None:
+        """Removes the client with its keys, grants and memberships; raises ClientNotFound."""
+
+    def add_key(self, key: ApiKey) -> ApiKey:
+        """Returns the key as stored; raises ClientNotFound, ApiKeyAlreadyExists."""
+
+    def list_keys(self, client_id: str) -> Sequence[ApiKey]:
+        """Sorted by name; raises ClientNotFound."""
+
+    def remove_key(self, client_id: str, name: str) -> None:
+        """Raises ClientNotFound, ApiKeyNotFound."""
+
+    def record_use(self, key_ids: Collection[str]) -> None:
+        """Sets when these keys were last used to now."""
+
+
+class RoleRepository(Protocol):
+    """Roles of the catalog, and who has them."""
+
+    def add(self, role: Role) -> None:
+        """Raises RoleAlreadyExists."""
+
+    def get(self, name: str) -> Role:
+        """Raises RoleNotFound."""
+
+    def list_all(self) -> Sequence[Role]:
+        """Sorted by name."""
+
+    def list_of(self, principal: str) -> Sequence[str]:
+        """Names of the roles that the principal is a member of, sorted."""
+
+    def remove(self, name: str) -> None:
+        """Removes the role with its members and grants; raises RoleNotFound."""
+
+    def add_member(self, name: str, principal: str) -> None:
+        """Adding a member again changes nothing. Raises RoleNotFound."""
+
+    def remove_member(self, name: str, principal: str) -> None:
+        """Does nothing for those who are not members. Raises RoleNotFound."""
+
+
+class GrantRepository(Protocol):
+    """Grants belong to an object, not to its name: they follow a renamed table and end when it is dropped."""
+
+    def add(self, grants: Sequence[Grant]) -> None:
+        """Ignores those that exist; raises NamespaceNotFound, TableNotFound."""
+
+    def remove(self, grants: Sequence[Grant]) -> int:
+        """Returns how many of them existed; raises NamespaceNotFound, TableNotFound."""
+
+    def remove_on(self, resource: Securable) -> None:
+        """For a function that is dropped; grants on anything else end by themselves."""
+
+    def list_all(self, grantees: Collection[Grantee] | None = None) -> Sequence[Grant]:
+        """All grants, or those of these grantees, sorted by object."""
+
+    def revision(self) -> int:
+        """A number that every change of clients, keys, roles and grants raises."""
+
+    def state(self) -> AccessState: ...
+
+
 class Cipher(Protocol):
     """Encrypts values, so that the database alone does not reveal them."""
 
@@ -244,6 +319,12 @@ class CatalogTransaction(Protocol):
     @property
     def secrets(self) -> SecretRepository: ...
     @property
+    def clients(self) -> ClientRepository: ...
+    @property
+    def roles(self) -> RoleRepository: ...
+    @property
+    def grants(self) -> GrantRepository: ...
+    @property
     def stored_queries(self) -> StoredQueryRepository: ...
     @property
     def receipts(self) -> ReceiptRepository: ...
@@ -260,10 +341,10 @@ class CatalogStore(Protocol):
 
 
 class Authorizer(Protocol):
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         """Raises PermissionDenied."""
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         """Whether listings show it: the caller may read it, or has a grant on something below it."""
 
 

@@ -54,6 +54,7 @@ from tidemill.lance.versions.commit import VersionOperations
 from tidemill.protocols.http.operations import Operations
 from tidemill.server.access.authentication import Authentication, open_authentication
 from tidemill.server.access.cipher import InstallationCipher
+from tidemill.server.access.directory import AccessDirectory
 from tidemill.server.access.grants import AllowEverything, GrantAuthorizer
 from tidemill.server.access.named_objects import NamingAuthorizer
 from tidemill.server.health import ServerHealth, WorkerLiveness
@@ -75,7 +76,11 @@ from tidemill.store.engine import SqlStore, open_store
 
 @dataclass(frozen=True)
 class Adapters:
-    """The adapters that the server and the worker share."""
+    """The adapters that the server and the worker share.
+
+    Operations ask `authorizer`, which allows a worker everything. `grants` goes by the grants everywhere, for
+    workers that act on behalf of somebody.
+    """
 
     store: SqlStore
     files: Warehouse
@@ -86,6 +91,8 @@ class Adapters:
     assessor: Assessor
     view_assessor: ViewAssessor
     authorizer: Authorizer
+    grants: Authorizer
+    directory: AccessDirectory
     authentication: Authentication
     cipher: InstallationCipher
     clusters: Clusters
@@ -98,7 +105,7 @@ class Adapters:
 def open_adapters(
     settings: ServerSettings, authorizer: Authorizer | None = None, evaluator: Evaluator | None = None
 ) -> Adapters:
-    """Permissions come from the grants in the settings, unless an authorizer is given.
+    """Permissions come from the grants in the settings and the catalog, unless an authorizer is given.
 
     Without an evaluator, expressions are evaluated in this process, without bounds.
     """
@@ -107,7 +114,9 @@ def open_adapters(
     cipher = InstallationCipher(settings)
     store = open_store(settings.database, cipher, AuditOutput(settings.audit_rows, settings.audit_lines))
     files = open_warehouse(settings)
-    authorizer = NamingAuthorizer(authorizer or _authorizer(settings))
+    directory = AccessDirectory(store, settings.settings_grants())
+    grants = GrantAuthorizer(directory.current) if settings.has_authentication else AllowEverything()
+    authorizer = NamingAuthorizer(authorizer or grants)
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
     sources = LanceSourceTables(data, evaluator)
@@ -122,7 +131,9 @@ def open_adapters(
         assessor=Assessor(store, sources),
         view_assessor=ViewAssessor(store, sources),
         authorizer=authorizer,
-        authentication=open_authentication(settings, cipher),
+        grants=grants,
+        directory=directory,
+        authentication=open_authentication(settings, cipher, directory),
         cipher=cipher,
         clusters=settings.clusters(),
         signer=open_signer(settings),
@@ -130,12 +141,6 @@ def open_adapters(
         namespace_separator=settings.namespace_separator,
         idempotency_lifetime=timedelta(seconds=settings.idempotency_lifetime_seconds),
     )
-
-
-def _authorizer(settings: ServerSettings) -> Authorizer:
-    if not settings.clients:
-        return AllowEverything()
-    return GrantAuthorizer({name: client.permissions() for name, client in settings.clients.items()})
 
 
 def build_jobs(adapters: Adapters, wake_worker: Callable[[], None]) -> JobOperations:

@@ -59,7 +59,7 @@ log = structlog.get_logger("tidemill.server")
 def serve(settings: ServerSettings, supervision: Supervision | None = None) -> None:
     """Serves until it is told to stop; prints one line when it is ready for the first time."""
     configure_logs(settings.log_level)
-    if settings.host not in LOOPBACK and not settings.clients:
+    if settings.host not in LOOPBACK and not settings.has_authentication:
         raise InvalidInput("host", f"{settings.host} is not a loopback address, so 'clients' must be set")
     evaluator = _open_evaluator(settings)
     adapters = open_adapters(settings, evaluator=evaluator)
@@ -105,6 +105,7 @@ def serve(settings: ServerSettings, supervision: Supervision | None = None) -> N
             _remove_state_file(settings)
         audit.close()
         evaluator.close()
+        adapters.directory.close()
         adapters.store.close()
 
 

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tidemill.catalog.model.callers import OWN_PRINCIPALS, Permission
+from tidemill.catalog.model.access import Grant, check_client_id, principal_grantee
+from tidemill.catalog.model.callers import Permission
 from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, namespace_path
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
@@ -28,8 +29,7 @@ from tidemill.server.connections import ConnectionBounds
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 
-# Characters that pass unchanged through a header, before and after a colon.
-CLIENT_ID: Final = re.compile(r"[!-9;-~]{1,128}")
+# Characters that pass unchanged through a header.
 SECRET: Final = re.compile(r"[!-~]+")
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 # Without those that mean something else in a path or query: + is a space, a comma is between names.
@@ -84,11 +84,7 @@ class ClientSettings(BaseModel):
 
 def check_clients(clients: Mapping[str, ClientSettings]) -> None:
     for client_id, client in clients.items():
-        if not CLIENT_ID.fullmatch(client_id):
-            problem = "a client id must be 1 to 128 printable ASCII characters without spaces or colons"
-            raise InvalidInput("clients", f"{client_id!r:.60}: {problem}")
-        if client_id in OWN_PRINCIPALS:
-            raise InvalidInput("clients", f"{client_id!r} is reserved for the server itself; use another id")
+        check_client_id(client_id, "clients")
         try:
             client.permissions()
         except InvalidInput as error:
@@ -193,6 +189,20 @@ class ServerSettings(BaseSettings):
     cancel_poll_seconds: float = Field(default=1, gt=0)
     job_poll_seconds: float = Field(default=0.5, gt=0)
     log_level: str = "INFO"
+
+    @property
+    def has_authentication(self) -> bool:
+        """Whether callers have to say who they are. Otherwise everybody who can connect is the owner."""
+        return bool(self.clients)
+
+    def settings_grants(self) -> tuple[Grant, ...]:
+        """The grants of the clients in the settings."""
+        return tuple(
+            Grant(principal_grantee(client_id), permission, path)
+            for client_id, client in self.clients.items()
+            for path, permissions in client.permissions().items()
+            for permission in sorted(permissions)
+        )
 
     @property
     def database(self) -> str:

@@ -35,6 +35,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.iceberg.errors import NameTaken, RenameTargetTaken
 from tidemill.iceberg.model.entries import Entry, EntryKind, EntryState, Holder
+from tidemill.store.access_revision import note_changed_tables
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.driver_errors import is_foreign_key_violation, savepoint
@@ -165,14 +166,17 @@ class SqlIcebergRepository:
         )
         try:
             with savepoint(self._connection):
-                return self._connection.execute(renamed).rowcount > 0
+                is_renamed = self._connection.execute(renamed).rowcount > 0
         except IntegrityError as error:
             if is_foreign_key_violation(error):
                 raise NamespaceNotFound(ident.namespace) from error
             holder = self._blocking_holder(ident, entry.kind)
             raise RenameTargetTaken(entry.ident, ident, holder) from error
+        note_changed_tables(self._connection, [entry.entry_id])
+        return is_renamed
 
     def remove(self, entry_id: UUID) -> None:
+        note_changed_tables(self._connection, [entry_id])
         self._connection.execute(delete(tables).where(tables.c.table_id == entry_id, ~IS_LANCE))
 
     def is_location_taken(self, entry: Entry) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.catalog.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
 from tidemill.catalog.model.identifiers import Namespace, NamespacePath
 from tidemill.catalog.model.tables import Page
+from tidemill.store.access_revision import note_removed_namespace
 from tidemill.store.driver_errors import is_foreign_key_violation
 from tidemill.store.schema import ROOT_ID, namespaces
 
@@ -105,6 +106,7 @@ class SqlNamespaceRepository:
 
     def remove(self, path: NamespacePath) -> None:
         namespace = self.get(path)
+        note_removed_namespace(self._connection, namespace.namespace_id)
         try:
             with self._connection.begin_nested():
                 self._connection.execute(

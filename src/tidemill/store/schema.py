@@ -294,3 +294,57 @@ audit_events: Final = Table(
     Column("is_committed", Boolean, nullable=False),
     Column("count", BigInteger, nullable=False),
 )
+
+access_revision: Final = Table("access_revision", metadata, Column("revision", BigInteger, nullable=False))
+
+clients: Final = Table(
+    "clients",
+    metadata,
+    Column("client_id", Text, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", MillisecondTime, nullable=False),
+)
+
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("client_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("scope", JsonText),
+    Column("created_at", MillisecondTime, nullable=False),
+    Column("expires_at", MillisecondTime),
+    Column("last_used_at", MillisecondTime),
+)
+
+roles: Final = Table(
+    "roles",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", MillisecondTime, nullable=False),
+)
+
+role_members: Final = Table(
+    "role_members",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("principal", Text, primary_key=True),
+)
+
+grants: Final = Table(
+    "grants",
+    metadata,
+    Column("grant_id", Uuid, primary_key=True),
+    Column("grantee_kind", Text, nullable=False),
+    Column("grantee", Text, nullable=False),
+    Column("permission", Text, nullable=False),
+    Column("namespace_id", Uuid),
+    Column("table_id", Uuid),
+    Column("function", Text),
+    Column("granted_by", Text, nullable=False),
+    Column("granted_at", MillisecondTime, nullable=False),
+)

@@ -35,6 +35,7 @@ from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_
 from tidemill.catalog.model.tables import MAIN_BRANCH, Declared, Page, StoredQuery, Table, TableKind
 from tidemill.iceberg.model.entries import EntryKind
 from tidemill.jobs.model.jobs import ACTIVE_STATES, JobState
+from tidemill.store.access_revision import note_changed_tables
 from tidemill.store.bookkeeping import branches_of, column_subjects, forget_subjects, view_subjects
 from tidemill.store.column_types import MAX_BIGINT, DatabaseTime
 from tidemill.store.compiled_statements import CompiledStatement
@@ -188,6 +189,7 @@ class SqlTableRepository:
             raise TableAlreadyExists(ident) from error
         if not changed.rowcount:
             raise TableNotFound(ident)
+        note_changed_tables(self._connection, [table_id])
 
     def set_properties(self, table_id: UUID, properties: Mapping[str, str]) -> None:
         self._connection.execute(
@@ -230,12 +232,14 @@ class SqlTableRepository:
         self._connection.execute(delete(computed_columns).where(computed_columns.c.table_id == table_id))
         self._connection.execute(delete(materialized_views).where(materialized_views.c.view_id == table_id))
         self._connection.execute(delete(table_versions).where(table_versions.c.table_id == table_id))
+        note_changed_tables(self._connection, [table_id])
         self._connection.execute(delete(tables).where(tables.c.table_id == table_id))
 
     def remove_iceberg_names(self, path: NamespacePath) -> None:
         is_below = tables.c.namespace_id.in_(paths_under(self._connection, path))
         query = select(tables.c.table_id).where(is_below, ~IS_LANCE).order_by(tables.c.table_id)
         table_ids = self._connection.scalars(query.with_for_update()).all()
+        note_changed_tables(self._connection, table_ids)
         self._connection.execute(delete(tables).where(tables.c.table_id.in_(table_ids)))
 
     def _is_any_of(self, idents: Collection[TableIdent]) -> ColumnElement[bool]:

@@ -20,6 +20,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select, text
 
+from tidemill.store.access import SqlClientRepository, SqlGrantRepository, SqlRoleRepository
 from tidemill.store.audit import SqlAuditLog
 from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
 from tidemill.store.column_types import DatabaseTime, from_milliseconds
@@ -60,6 +61,7 @@ class SqlTransaction:
     5. rows of removed tables FOR UPDATE, by id
     6. whatever belongs to a table: Iceberg metadata, computed columns and views, coverage and errors, and
        versions last, because a job publishes its coverage before its version
+    7. the access revision: a transaction that grants something locks the object first
 
     Operations on several objects call `namespaces.lock_all` or `lock_tree`, then `lock_all` of the tables or
     of the Iceberg entries. SQLite has one writer at a time and needs no order. On PostgreSQL, note that:
@@ -81,6 +83,9 @@ class SqlTransaction:
         self.functions = SqlFunctionRepository(connection)
         self.transaction_properties = SqlTransactionProperties(connection)
         self.secrets = SqlSecretRepository(connection)
+        self.clients = SqlClientRepository(connection)
+        self.roles = SqlRoleRepository(connection)
+        self.grants = SqlGrantRepository(connection)
         self.stored_queries = SqlStoredQueryRepository(connection)
         self.receipts = SqlReceiptRepository(connection)
         self.iceberg = SqlIcebergRepository(connection)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from tests.grants import authorizer_of
 from tidemill.catalog.locations import storage_access_of
 from tidemill.catalog.model.callers import Caller, Permission, StorageAccess
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
-from tidemill.server.access.grants import IMPLIED, GrantAuthorizer
+from tidemill.server.access.grants import IMPLIED
 
 ADA = Caller("ada")
 HOME, AWAY = NamespacePath(("home",)), NamespacePath(("away",))
 
 
 def reach_with(granted: Permission, on: NamespacePath) -> StorageAccess:
-    authorizer = GrantAuthorizer({"ada": {HOME: frozenset({Permission.READ}), on: frozenset({granted})}})
+    authorizer = authorizer_of({"ada": {HOME: frozenset({Permission.READ}), on: frozenset({granted})}})
     return storage_access_of(authorizer, ADA, table_ident(("home", "t")))
 
 

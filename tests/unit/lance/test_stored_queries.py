@@ -9,12 +9,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from tests.grants import authorizer_of
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, table_ident
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
 from tidemill.errors import PermissionDenied
 from tidemill.lance.stored_queries import StoredQueryOperations
-from tidemill.server.access.grants import GrantAuthorizer
 from tidemill.storage.local import LocalTableFiles
 from tidemill.store.engine import open_store
 
@@ -45,7 +45,7 @@ def test_storing_a_query_needs_both_permissions(
         grants[NamespacePath(("away",))] = frozenset({away})
     no_data: Any = None
     operations = StoredQueryOperations(
-        open_store("sqlite://"), GrantAuthorizer({"ada": grants}), LocalTableFiles(tmp_path), no_data
+        open_store("sqlite://"), authorizer_of({"ada": grants}), LocalTableFiles(tmp_path), no_data
     )
     with pytest.raises(PermissionDenied, match=missing):
         operations.create(ADA, QUERY, 1)

@@ -20,9 +20,11 @@ from tidemill.errors import InvalidInput, Unauthenticated
 from tidemill.protocols.http.operations import ClientCredential
 from tidemill.server.access.authentication import Authentication, ClientAuthentication, open_authentication
 from tidemill.server.access.cipher import KEY_FILE, InstallationCipher
+from tidemill.server.access.directory import AccessDirectory
 from tidemill.server.access.tokens import TokenSigner
 from tidemill.server.serve import _as_environment, serve
 from tidemill.server.settings import ServerSettings, load_settings
+from tidemill.store.engine import open_store
 
 KEY = bytes(range(32))
 HOUR = timedelta(hours=1)
@@ -43,13 +45,22 @@ def caller_of(authentication: Authentication, headers: Mapping[str, str]) -> Cal
     return asyncio.run(authentication.caller_of(Headers(headers)))
 
 
+def empty_directory() -> AccessDirectory:
+    return AccessDirectory(open_store("sqlite://"))
+
+
+def opened(settings: ServerSettings) -> Authentication:
+    return open_authentication(settings, InstallationCipher(settings), empty_directory())
+
+
 class Door:
     """Authentication of one client, with a clock that stands until it is moved."""
 
     def __init__(self, secret: bytes = b"tide", key: bytes = KEY) -> None:
         self.clock = Clock()
         self.signer = TokenSigner(key, HOUR, self.clock)
-        self.authentication = ClientAuthentication({"ada": sha256(secret).digest()}, self.signer)
+        digests = {"ada": sha256(secret).digest()}
+        self.authentication = ClientAuthentication(digests, empty_directory(), self.signer)
 
     def caller(self, **headers: str) -> Caller:
         return caller_of(
@@ -176,7 +187,7 @@ def test_an_expired_token_is_exchanged_only_for_the_client_that_proves_to_be_its
 
 def test_the_embedded_mode_looks_at_no_credential(tmp_path: Path) -> None:
     settings = load_settings(root=tmp_path)
-    embedded = open_authentication(settings, InstallationCipher(settings))
+    embedded = opened(settings)
     assert caller_of(embedded, {"authorization": "Bearer None"}) == LOCAL_CALLER
     assert not (tmp_path / KEY_FILE).exists()
     assert embedded.issue(WRONG).value
@@ -188,11 +199,9 @@ def test_a_token_of_the_embedded_mode_is_worth_nothing_to_a_server_with_clients(
         load_settings(root=tmp_path),
         load_settings(root=tmp_path, clients={"ada": {"secret": "s"}}),
     )
-    token = open_authentication(embedded, InstallationCipher(embedded)).issue(None).value
+    token = opened(embedded).issue(None).value
     with pytest.raises(Unauthenticated):
-        caller_of(
-            open_authentication(strict, InstallationCipher(strict)), {"authorization": f"Bearer {token}"}
-        )
+        caller_of(opened(strict), {"authorization": f"Bearer {token}"})
 
 
 def test_the_key_of_tokens_is_not_the_key_of_the_installation() -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grants import authorizer_of
 from tidemill.catalog.model.callers import BACKFILL_CALLER, LOCAL_CALLER, Caller, Permission
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.errors import PermissionDenied
-from tidemill.server.access.grants import GrantAuthorizer
 
 ADA = Caller("ada")
 ROOT = NamespacePath()
@@ -21,7 +21,7 @@ def is_allowed(
     granted: Permission, on: NamespacePath, wanted: Permission, resource: NamespacePath | TableIdent
 ) -> bool:
     try:
-        GrantAuthorizer({"ada": {on: frozenset({granted})}}).require(ADA, wanted, resource)
+        authorizer_of({"ada": {on: frozenset({granted})}}).require(ADA, wanted, resource)
     except PermissionDenied:
         return False
     return True
@@ -73,7 +73,7 @@ def test_a_grant_covers_exactly_the_paths_that_begin_with_its_own(
 
 
 def test_grants_on_a_path_add_up() -> None:
-    authorizer = GrantAuthorizer(
+    authorizer = authorizer_of(
         {"ada": {ROOT: frozenset({Permission.READ}), RAW: frozenset({Permission.COMPUTE})}}
     )
     authorizer.require(ADA, Permission.READ, TableIdent(RAW, "t"))
@@ -85,9 +85,9 @@ def test_grants_on_a_path_add_up() -> None:
 @pytest.mark.parametrize("caller", [Caller("bob"), LOCAL_CALLER, BACKFILL_CALLER], ids=str)
 def test_whoever_has_no_grants_may_do_nothing(caller: Caller) -> None:
     with pytest.raises(PermissionDenied):
-        GrantAuthorizer({"ada": {ROOT: frozenset({Permission.ADMIN})}}).require(caller, Permission.READ, TEAM)
+        authorizer_of({"ada": {ROOT: frozenset({Permission.ADMIN})}}).require(caller, Permission.READ, TEAM)
 
 
 def test_a_refusal_names_who_lacks_what_and_where() -> None:
     with pytest.raises(PermissionDenied, match=r"ada lacks the permission 'manage' on team\.raw"):
-        GrantAuthorizer({"ada": {TEAM: frozenset({Permission.WRITE})}}).require(ADA, Permission.MANAGE, RAW)
+        authorizer_of({"ada": {TEAM: frozenset({Permission.WRITE})}}).require(ADA, Permission.MANAGE, RAW)

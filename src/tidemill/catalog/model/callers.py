@@ -1,17 +1,22 @@
-"""Callers, their permissions, and receipts.
+"""Callers, their permissions, what their credentials are restricted to, and receipts.
 
 A receipt is the stored response to a request with an idempotency key, so that a retry has no further effect.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Final
 
+from tidemill.catalog.model.identifiers import NamespacePath
+
+ROOT: Final = NamespacePath()
+
 
 class Permission(StrEnum):
-    """What a grant on a namespace subtree allows."""
+    """What a grant on a namespace subtree, a table, a view or a function allows."""
 
     READ = "read"
     WRITE = "write"
@@ -29,11 +34,29 @@ class StorageAccess(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """What a credential is restricted to; it allows nothing that its principal is not granted.
+
+    `permissions` is None for a credential that conveys all permissions of its principal.
+    """
+
+    permissions: frozenset[Permission] | None = None
+    namespace: NamespacePath = ROOT
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """The principal on whose behalf an operation runs, and the roles that its credential conveys."""
+    """The principal on whose behalf an operation runs, and what is known from its credential.
+
+    `roles` are those that the credential conveys; the roles of the catalog come on top. `key` is the name of
+    the API key, also if the credential is a token that was issued for it.
+    """
 
     principal: str
     roles: frozenset[str] = frozenset()
+    scope: Scope | None = None
+    expires_at: datetime | None = field(default=None, compare=False)
+    key: str = field(default="", compare=False)
 
 
 LOCAL_CALLER: Final = Caller("local")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import nlargest
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from tidemill.errors import InvalidInput
@@ -62,6 +62,25 @@ class TableIdent:
     @property
     def levels(self) -> tuple[str, ...]:
         return (*self.namespace.levels, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionIdent:
+    """The namespace of a function, and its name in it. A name stands for all versions of the function."""
+
+    namespace: NamespacePath
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace.levels, self.name))
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return (*self.namespace.levels, self.name)
+
+
+# What permissions can be granted on.
+Securable: TypeAlias = NamespacePath | TableIdent | FunctionIdent
 
 
 def namespace_path(levels: tuple[str, ...], field: str = "id") -> NamespacePath:

@@ -53,6 +53,8 @@ ICEBERG_ERRORS: Final[Mapping[ErrorCode, IcebergError]] = {
     ErrorCode.VIEW_NOT_FOUND: IcebergError("NoSuchViewException", 404),
     ErrorCode.SECRET_NOT_FOUND: IcebergError("NotFoundException", 404),
     ErrorCode.SECRET_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
+    ErrorCode.PRINCIPAL_NOT_FOUND: IcebergError("NotFoundException", 404),
+    ErrorCode.PRINCIPAL_ALREADY_EXISTS: IcebergError("AlreadyExistsException", 409),
     ErrorCode.JOB_NOT_FOUND: IcebergError("NotFoundException", 404),
     ErrorCode.JOB_ALREADY_ACTIVE: IcebergError("AlreadyExistsException", 409),
     ErrorCode.INVALID_JOB_TRANSITION: IcebergError("ValidationException", 400),

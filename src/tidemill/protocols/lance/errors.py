@@ -46,6 +46,8 @@ LANCE_ERRORS: Final[Mapping[ErrorCode, LanceError]] = {
     # The protocol has no codes for secrets; clients go by the status.
     ErrorCode.SECRET_NOT_FOUND: LanceError(10, 404),
     ErrorCode.SECRET_ALREADY_EXISTS: LanceError(14, 409),
+    ErrorCode.PRINCIPAL_NOT_FOUND: LanceError(10, 404),
+    ErrorCode.PRINCIPAL_ALREADY_EXISTS: LanceError(14, 409),
     ErrorCode.JOB_NOT_FOUND: LanceError(10, 404),
     ErrorCode.JOB_ALREADY_ACTIVE: LanceError(14, 409),
     ErrorCode.INVALID_JOB_TRANSITION: LanceError(14, 409),

@@ -3,6 +3,7 @@
 - `authentication`: finds the caller of a request by its API key or bearer token
 - `tokens`: signs and verifies the tokens that this server issues
 - `failed_logins`: slows down callers who guess
+- `directory`: the clients, roles and grants of the catalog, as of less than two seconds ago
 - `grants`: what a caller may do where
 - `cipher`: the secret key of the installation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.catalog.auditing import note_checked
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import Securable
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import PermissionDenied
 
@@ -15,7 +15,7 @@ class NamingAuthorizer:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         if permission is not Permission.READ:
             note_checked(resource)
         try:
@@ -24,5 +24,5 @@ class NamingAuthorizer:
             note_checked(resource)
             raise
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         return self._authorizer.sees(caller, resource)

@@ -26,9 +26,13 @@ utc_now: Final[Clock] = partial(datetime.now, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of a token. `stamp` identifies the secret its client authenticated with."""
+    """The claims of a token. `stamp` identifies the secret its client authenticated with.
+
+    `key_id` is the key of the catalog that this secret belongs to; empty for clients in the settings.
+    """
 
     subject: str
+    key_id: str
     stamp: str
     issued_at: datetime
     expires_at: datetime
@@ -42,16 +46,22 @@ class TokenSigner:
         self._lifetime = lifetime
         self._clock = clock
 
-    def sign(self, subject: str, secret_digest: bytes) -> IssuedToken:
-        now = self._clock().timestamp()
+    def sign(
+        self, subject: str, secret_digest: bytes, key_id: str = "", not_after: datetime | None = None
+    ) -> IssuedToken:
+        """A token that expires `not_after` that time."""
+        now = self._clock()
+        lifetime = self._lifetime if not_after is None else min(self._lifetime, not_after - now)
         claims = {
             "sub": subject,
-            "iat": int(now),
-            "exp": math.ceil(now + self._lifetime.total_seconds()),
+            "iat": int(now.timestamp()),
+            "exp": math.ceil((now + lifetime).timestamp()),
             "stamp": self.stamp(secret_digest),
         }
+        if key_id:
+            claims["key"] = key_id
         signed = f"{JWT_HEADER}.{_encoded(orjson.dumps(claims))}"
-        return IssuedToken(f"{signed}.{self._signature(signed)}", self._lifetime, subject)
+        return IssuedToken(f"{signed}.{self._signature(signed)}", lifetime, subject)
 
     def verify(self, token: str) -> Claims | None:
         """The claims if the token was signed with this key, else None. Does not check the expiry."""
@@ -61,10 +71,11 @@ class TokenSigner:
         if header != JWT_HEADER or not is_ours:
             return None
         claims = orjson.loads(_decoded(payload))
-        return Claims(claims["sub"], claims["stamp"], _time(claims["iat"]), _time(claims["exp"]))
+        issued_at, expires_at = _time(claims["iat"]), _time(claims["exp"])
+        return Claims(claims["sub"], claims.get("key", ""), claims["stamp"], issued_at, expires_at)
 
-    def has_expired(self, claims: Claims) -> bool:
-        return self._clock() >= claims.expires_at
+    def has_expired(self, expires_at: datetime) -> bool:
+        return self._clock() >= expires_at
 
     def stamp(self, secret_digest: bytes) -> str:
         """Changes with the secret, and reveals nothing about it without the key."""

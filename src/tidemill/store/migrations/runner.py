@@ -20,6 +20,7 @@ from tidemill.store.migrations import (
     m0008_deferred_effects,
     m0009_kept_values,
     m0010_exact_coverage,
+    m0011_access,
     m0012_audit,
     m0013_sealed_variables,
 )
@@ -38,6 +39,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0008_deferred_effects.upgrade,
     m0009_kept_values.upgrade,
     m0010_exact_coverage.upgrade,
+    m0011_access.upgrade,
     m0012_audit.upgrade,
     m0013_sealed_variables.upgrade,
 )
