@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from tidemill.catalog.operations.access import AccessOperations, SettingsAccess
 from tidemill.catalog.operations.audit import AuditOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
@@ -93,6 +94,7 @@ class Adapters:
     authorizer: Authorizer
     grants: Authorizer
     directory: AccessDirectory
+    settings_access: SettingsAccess
     authentication: Authentication
     cipher: InstallationCipher
     clusters: Clusters
@@ -114,8 +116,9 @@ def open_adapters(
     cipher = InstallationCipher(settings)
     store = open_store(settings.database, cipher, AuditOutput(settings.audit_rows, settings.audit_lines))
     files = open_warehouse(settings)
-    directory = AccessDirectory(store, settings.settings_grants())
-    grants = GrantAuthorizer(directory.current) if settings.has_authentication else AllowEverything()
+    access = settings.access()
+    directory = AccessDirectory(store, access.grants)
+    grants = GrantAuthorizer(directory.current) if access.has_authentication else AllowEverything()
     authorizer = NamingAuthorizer(authorizer or grants)
     versions = VersionOperations(store, authorizer, files)
     data = LanceTableData(versions)
@@ -133,6 +136,7 @@ def open_adapters(
         authorizer=authorizer,
         grants=grants,
         directory=directory,
+        settings_access=access,
         authentication=open_authentication(settings, cipher, directory),
         cipher=cipher,
         clusters=settings.clusters(),
@@ -186,6 +190,7 @@ def build_operations(
         views=ViewOperations(store, authorizer, files, data, adapters.sources, jobs),
         jobs=jobs,
         secrets=SecretOperations(store, authorizer, adapters.cipher),
+        access=AccessOperations(store, authorizer, adapters.settings_access, adapters.directory.note_change),
         stored_queries=StoredQueryOperations(store, authorizer, files, data),
         explain=Explainer(
             store,

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tidemill.catalog.model.access import Grant, check_client_id, principal_grantee
 from tidemill.catalog.model.callers import Permission
 from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, namespace_path
+from tidemill.catalog.operations.access import SettingsAccess
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
 from tidemill.functions.isolation.sandbox import Limits
@@ -195,14 +196,14 @@ class ServerSettings(BaseSettings):
         """Whether callers have to say who they are. Otherwise everybody who can connect is the owner."""
         return bool(self.clients)
 
-    def settings_grants(self) -> tuple[Grant, ...]:
-        """The grants of the clients in the settings."""
-        return tuple(
+    def access(self) -> SettingsAccess:
+        grants = (
             Grant(principal_grantee(client_id), permission, path)
             for client_id, client in self.clients.items()
             for path, permissions in client.permissions().items()
             for permission in sorted(permissions)
         )
+        return SettingsAccess(self.has_authentication, tuple(self.clients), tuple(grants))
 
     @property
     def database(self) -> str:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
+from tidemill.catalog.model.identifiers import Securable, TableIdent, table_ident
 from tidemill.catalog.ports import SignedRequest, SignRequest
 from tidemill.errors import PermissionDenied, Unsupported
 from tidemill.iceberg.model.entries import Entry, EntryKind
@@ -20,11 +20,11 @@ IDENT = table_ident(("a", "t"))
 class Readers:
     """Lets everybody read and nobody write."""
 
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         if permission is not Permission.READ:
             raise PermissionDenied(caller.principal, permission.value, str(resource))
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         return True
 
 

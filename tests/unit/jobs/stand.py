@@ -14,7 +14,7 @@ from tests.contract.samples import a_function, a_table, a_version, a_view
 from tidemill.catalog.errors import TableVersionNotFound
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Function
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import Securable, TableIdent
 from tidemill.catalog.model.tables import Table, TableKind, TableVersion
 from tidemill.errors import PermissionDenied
 from tidemill.jobs.model.plans import TableSnapshot
@@ -96,11 +96,11 @@ class Catalog:
         with self.store.transaction() as tx:
             tx.tables.remove(table.table_id)
 
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         if str(resource) in self.hidden:
             raise PermissionDenied(caller.principal, permission, str(resource))
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         return str(resource) not in self.hidden
 
     def snapshot(self, table: Table, version: int | None) -> TableSnapshot:

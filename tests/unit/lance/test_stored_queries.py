@@ -11,7 +11,7 @@ import pytest
 
 from tests.grants import authorizer_of
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, table_ident
+from tidemill.catalog.model.identifiers import NamespacePath, Securable, table_ident
 from tidemill.catalog.model.tables import StoredQuery, Table, TableKind
 from tidemill.errors import PermissionDenied
 from tidemill.lance.stored_queries import StoredQueryOperations
@@ -40,7 +40,7 @@ QUERY = StoredQuery(
 def test_storing_a_query_needs_both_permissions(
     tmp_path: Path, home: Permission, away: Permission | None, missing: str
 ) -> None:
-    grants = {NamespacePath(("home",)): frozenset({home})}
+    grants: dict[Securable, frozenset[Permission]] = {NamespacePath(("home",)): frozenset({home})}
     if away is not None:
         grants[NamespacePath(("away",))] = frozenset({away})
     no_data: Any = None

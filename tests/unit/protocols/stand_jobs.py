@@ -12,7 +12,7 @@ from uuid import UUID
 from tests.sealing import CipherInMemory
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.functions import Environment, Function
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import Securable, TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows
 from tidemill.jobs.model.failures import RowError
@@ -277,10 +277,10 @@ class Environments(EnvironmentOperations):
         self.cipher = CipherInMemory()
         super().__init__(self.store, self, self.cipher)
 
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         self.asked.append(permission)
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         return True
 
 

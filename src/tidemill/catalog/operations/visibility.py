@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, Securable, TableIdent
 from tidemill.catalog.model.tables import Page
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import PermissionDenied
@@ -14,9 +14,7 @@ from tidemill.errors import PermissionDenied
 Entry = TypeVar("Entry")
 
 
-def can(
-    authorizer: Authorizer, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent
-) -> bool:
+def can(authorizer: Authorizer, caller: Caller, permission: Permission, resource: Securable) -> bool:
     try:
         authorizer.require(caller, permission, resource)
     except PermissionDenied:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal, Protocol
 
+from tidemill.catalog.operations.access import AccessOperations
 from tidemill.catalog.operations.audit import AuditOperations
 from tidemill.catalog.operations.functions import FunctionOperations
 from tidemill.catalog.operations.namespaces import NamespaceOperations
@@ -103,6 +104,7 @@ class Operations:
     views: ViewOperations
     jobs: JobOperations
     secrets: SecretOperations
+    access: AccessOperations
     stored_queries: StoredQueryOperations
     explain: Explainer
     provenance: ColumnProvenance

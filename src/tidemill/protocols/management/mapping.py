@@ -29,9 +29,9 @@ def job_json(job: Job) -> dict[str, Any]:
         "column": job.column,
         "state": job.state.value,
         "progress": asdict(job.progress),
-        "created_at": _time(job.created_at),
-        "started_at": _time(job.started_at),
-        "finished_at": _time(job.finished_at),
+        "created_at": time_text(job.created_at),
+        "started_at": time_text(job.started_at),
+        "finished_at": time_text(job.finished_at),
         "cancel_requested": job.cancel_requested_at is not None,
         "pause_requested": job.pause_requested_at is not None,
         "branch": getattr(job.request, "branch", None) or MAIN_BRANCH,
@@ -66,7 +66,7 @@ def listed_job_json(job: Job) -> dict[str, Any]:
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:
-    return {"sequence": event.sequence, "at": _time(event.at), "kind": event.kind, "data": event.data}
+    return {"sequence": event.sequence, "at": time_text(event.at), "kind": event.kind, "data": event.data}
 
 
 def function_json(function: Function) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def row_error_json(column: str | None, error: RowError) -> dict[str, Any]:
         "traceback": failure.traceback,
         "attempts": failure.attempts,
         "skipped": error.is_skipped,
-        "at": _time(error.at),
+        "at": time_text(error.at),
     }
 
 
@@ -145,7 +145,7 @@ def _last_refresh_json(last: LastRefresh) -> dict[str, Any]:
     return {
         "job_id": last.job_id,
         "state": last.state.value,
-        "finished_at": _time(last.finished_at),
+        "finished_at": time_text(last.finished_at),
         "mode": last.mode,
     }
 
@@ -171,7 +171,7 @@ def _lineage_entry_json(entry: LineageEntry) -> dict[str, Any]:
     }
 
 
-def _time(at: datetime | None) -> str | None:
+def time_text(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

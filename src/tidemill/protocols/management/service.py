@@ -12,7 +12,7 @@ from tidemill.protocols.http.app import Service
 from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.routing import Route, with_name_hints
 from tidemill.protocols.management.errors import render_error
-from tidemill.protocols.management.routes import audit, columns, functions, jobs, views
+from tidemill.protocols.management.routes import access, audit, columns, functions, jobs, views
 
 
 def health(call: Call) -> Response:
@@ -27,6 +27,7 @@ ROUTES: Final = (
     *views.ROUTES,
     *jobs.ROUTES,
     *audit.ROUTES,
+    *access.ROUTES,
 )
 
 MANAGEMENT_SERVICE: Final = Service(

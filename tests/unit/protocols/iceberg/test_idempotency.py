@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.errors import ConcurrentModification, NamespaceNotFound
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import NamespacePath, Securable
 from tidemill.catalog.operations.receipts import Mutation, Need, Needs, ReceiptOperations
 from tidemill.errors import (
     InvalidInput,
@@ -118,11 +118,11 @@ class Judge:
 
     is_strict = False
 
-    def require(self, caller: Caller, permission: Permission, resource: NamespacePath | TableIdent) -> None:
+    def require(self, caller: Caller, permission: Permission, resource: Securable) -> None:
         if self.is_strict:
             raise PermissionDenied(caller.principal, permission, str(resource))
 
-    def sees(self, caller: Caller, resource: NamespacePath | TableIdent) -> bool:
+    def sees(self, caller: Caller, resource: Securable) -> bool:
         return not self.is_strict
 
 
