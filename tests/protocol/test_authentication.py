@@ -27,10 +27,10 @@ from tidemill.server.access.tokens import TokenSigner
 from tidemill.server.settings import load_settings
 
 ATTACK_CLASS = "credentials of clients"
-OWNER, READER = "owner:all-of-it", "reader:only-looking"
+OWNER, READER = "owner:all-of-it-and-more", "reader:only-looking-here"
 CLIENTS: Final[dict[str, Any]] = {
-    "owner": {"secret": "all-of-it"},
-    "reader": {"secret": "only-looking", "grants": {"": ["read"], "desk": ["manage"]}},
+    "owner": {"secret": "all-of-it-and-more"},
+    "reader": {"secret": "only-looking-here", "grants": {"": ["read"], "desk": ["manage"]}},
 }
 TOKENS = "/iceberg/v1/oauth/tokens"
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -105,7 +105,11 @@ def test_health_is_for_everybody(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"x-api-key": "owner:wrong"}, {"x-api-key": "stranger:all-of-it"}, {"authorization": "Bearer None"}],
+    [
+        {"x-api-key": "owner:wrong"},
+        {"x-api-key": "stranger:all-of-it-and-more"},
+        {"authorization": "Bearer None"},
+    ],
 )
 def test_a_wrong_credential_is_refused(http: httpx.Client, headers: dict[str, str]) -> None:
     assert http.get(LIST, headers=headers).status_code == 401
@@ -154,7 +158,7 @@ def test_the_answer_to_a_request_for_a_token_is_that_of_the_specification(http: 
 
 
 def test_a_form_is_read_whatever_it_is_called(http: httpx.Client) -> None:
-    body = b"grant_type=client_credentials&client_id=owner&client_secret=all%2Dof%2Dit&scope="
+    body = b"grant_type=client_credentials&client_id=owner&client_secret=all%2Dof%2Dit%2Dand%2Dmore&scope="
     answer = http.post(TOKENS, content=body, headers={"content-type": "text/plain"})
     assert answer.status_code == 200
     assert "scope" not in answer.json()
@@ -191,7 +195,7 @@ def test_an_expired_token_is_renewed_with_the_secret(http: httpx.Client, guarded
         ("grant_type=password", 400, "unsupported_grant_type"),
         ("grant_type=client_credentials", 401, "invalid_client"),
         ("grant_type=client_credentials&client_id=owner&client_secret=no", 401, "invalid_client"),
-        ("grant_type=client_credentials&client_secret=all-of-it", 401, "invalid_client"),
+        ("grant_type=client_credentials&client_secret=all-of-it-and-more", 401, "invalid_client"),
         ("grant_type=client_credentials&scope=%22", 400, "invalid_scope"),
         ("grant_type=client_credentials&grant_type=client_credentials", 400, "invalid_request"),
         ("grant_type=client_credentials&client_id=%ff", 400, "invalid_request"),
@@ -259,7 +263,7 @@ def test_secrets_and_tokens_are_not_in_the_log(http: httpx.Client, guarded: Runn
     http.get(LIST, headers={"x-api-key": OWNER})
     log = (guarded.root / "server.log").read_text()
     assert '"caller":"owner"' in log
-    assert "all-of-it" not in log
+    assert "all-of-it-and-more" not in log
     assert token not in log
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 import tidemill
 from tidemill.cli.audit import audit
+from tidemill.cli.auth import auth_app
 from tidemill.cli.columns import columns_app, errors, lineage
 from tidemill.cli.doctor import doctor
 from tidemill.cli.jobs import jobs_app
@@ -41,6 +42,7 @@ app.add_typer(views_app, name="views")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(explain_app, name="explain")
 app.add_typer(manifests_app, name="manifests")
+app.add_typer(auth_app, name="auth")
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001  # typer calls it with the flag

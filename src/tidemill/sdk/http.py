@@ -56,6 +56,9 @@ class ServerClient:
     def delete(self, path: str) -> Any:
         return self._json("DELETE", path)
 
+    def post_form(self, path: str, form: Mapping[str, str]) -> Any:
+        return self._json("POST", path, data=dict(form))
+
     def post_envelope(self, path: str, envelope: bytes) -> Any:
         """Sends a function in the form it has on the wire."""
         return self._json("POST", path, content=envelope, headers={"Content-Type": "application/json"})

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from tidemill.catalog.model.functions import encode_envelope
 from tidemill.sdk.audit import AuditEvent, audit_event, named_object, time_text
+from tidemill.sdk.auth import Auth
 from tidemill.sdk.data import as_reader
 from tidemill.sdk.definitions import SqlDefinition, ViewDefinition
 from tidemill.sdk.functions import function_of
@@ -377,6 +378,11 @@ class Lake(LakeViews):
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    @property
+    def auth(self) -> Auth:
+        """Clients, API keys, roles and grants of the server."""
+        return Auth(self._client)
 
     def put_manifest(
         self, name: str, *, pip: Sequence[str] = (), env: Mapping[str, str] | None = None

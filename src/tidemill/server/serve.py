@@ -39,11 +39,10 @@ from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
 from tidemill.server.connections import BoundedProtocol, ConnectionBounds, OpenConnections, sweep_connections
 from tidemill.server.health import WorkerState
 from tidemill.server.processes import GRACE_SECONDS, configure_logs, stop_with_stdin
-from tidemill.server.settings import ServerSettings
+from tidemill.server.settings import LOOPBACK, ServerSettings
 from tidemill.server.supervisor import Supervision
 from tidemill.storage.local import LocalTableFiles
 
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
 # lancedb polls a job every 5 seconds on one connection, and fails if it is closed at that moment.

@@ -32,6 +32,8 @@ from tidemill.storage.warehouse import JOBS_DIRECTORY
 
 # Characters that pass unchanged through a header.
 SECRET: Final = re.compile(r"[!-~]+")
+MIN_SECRET_LENGTH: Final = 16
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 # Without those that mean something else in a path or query: + is a space, a comma is between names.
 SEPARATORS: Final = "!#$&'()*-./:;<=>?@[]^_`{|}~"
@@ -190,6 +192,21 @@ class ServerSettings(BaseSettings):
     cancel_poll_seconds: float = Field(default=1, gt=0)
     job_poll_seconds: float = Field(default=0.5, gt=0)
     log_level: str = "INFO"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_secrets(cls, raw: Any) -> Any:
+        """Before secrets are hashed. Short ones do where only this machine can connect."""
+        host, clients = raw.get("host", "127.0.0.1"), raw.get("clients")
+        if host not in LOOPBACK and isinstance(clients, dict):
+            for client_id, client in clients.items():
+                secret = client.get("secret") if isinstance(client, dict) else None
+                if isinstance(secret, str) and len(secret) < MIN_SECRET_LENGTH:
+                    raise InvalidInput(
+                        f"clients.{client_id}.secret",
+                        f"must have at least {MIN_SECRET_LENGTH} characters for a server on {host}",
+                    )
+        return raw
 
     @property
     def has_authentication(self) -> bool:

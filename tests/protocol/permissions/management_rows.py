@@ -10,6 +10,7 @@ from tests.protocol.permissions.matrix import (
     Preparation,
     Request,
     Row,
+    admin,
     browse,
     compute,
     function,
@@ -62,6 +63,32 @@ def ended_job(objects: Objects) -> Request:
     return request(parameters={"job_id": job_id})
 
 
+def client(body: Any = None, **more: str) -> Preparation:
+    """About a new client of the catalog."""
+
+    def prepared(objects: Objects) -> Request:
+        return request(body, parameters={"client": objects.client(), **more})
+
+    return prepared
+
+
+def member(objects: Objects) -> Request:
+    return request({}, parameters={"role": objects.role(), "member": objects.client()})
+
+
+def member_only(objects: Objects) -> Request:
+    return request(parameters={"role": objects.role(), "member": "owner"})
+
+
+def granting(**on: list[str]) -> Preparation:
+    return lambda objects: request({"client": "owner", "permissions": ["read"], **on})
+
+
+def granting_on_table(objects: Objects) -> Request:
+    name = objects.still.split("$")
+    return request({"client": "owner", "permissions": ["read"], "table": name})
+
+
 MANAGEMENT_ROWS: Final = (
     Row("GET /api/v1/functions", (read(ROOT),), server()),
     Row("POST /api/v1/functions", (function(ROOT),), server(content=encode_envelope(LENGTH))),
@@ -108,4 +135,27 @@ MANAGEMENT_ROWS: Final = (
     Row("POST /api/v1/jobs/{job_id}/resume", (compute(HOME),), paused_job),
     Row("GET /api/v1/jobs/{job_id}/events", (read(HOME),), job),
     Row("GET /api/v1/jobs/{job_id}/watch", (read(HOME),), ended_job),
+    Row("GET /api/v1/auth/clients", (admin(ROOT),), server()),
+    Row(
+        "POST /api/v1/auth/clients",
+        (admin(ROOT),),
+        lambda objects: request({"client": new_name()}),
+    ),
+    Row("DELETE /api/v1/auth/clients/{client}", (admin(ROOT),), client()),
+    Row("GET /api/v1/auth/clients/{client}/keys", (admin(ROOT),), client()),
+    Row("POST /api/v1/auth/clients/{client}/keys", (admin(ROOT),), client({"name": "other"})),
+    Row("DELETE /api/v1/auth/clients/{client}/keys/{key}", (admin(ROOT),), client(key="default")),
+    Row("GET /api/v1/auth/roles", (admin(ROOT),), server()),
+    Row("POST /api/v1/auth/roles", (admin(ROOT),), lambda objects: request({"role": new_name()})),
+    Row(
+        "DELETE /api/v1/auth/roles/{role}",
+        (admin(ROOT),),
+        lambda objects: request(parameters={"role": objects.role()}),
+    ),
+    Row("PUT /api/v1/auth/roles/{role}/members/{member}", (admin(ROOT),), member),
+    Row("DELETE /api/v1/auth/roles/{role}/members/{member}", (admin(ROOT),), member_only),
+    Row("POST /api/v1/auth/grants", (admin(HOME),), granting(namespace=["home"])),
+    Row("POST /api/v1/auth/grants", (admin(HOME),), granting_on_table, "table"),
+    Row("POST /api/v1/auth/grants", (admin(HOME),), granting(function=["home", "f"]), "function"),
+    Row("POST /api/v1/auth/grants/revoke", (admin(HOME),), granting(namespace=["home"])),
 )

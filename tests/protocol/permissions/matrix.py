@@ -113,6 +113,10 @@ def function(namespace: str) -> Need:
     return Need(Permission.FUNCTION, namespace)
 
 
+def admin(namespace: str) -> Need:
+    return Need(Permission.ADMIN, namespace)
+
+
 def client_without(need: Need) -> str:
     return f"without-{need}"
 

@@ -163,6 +163,16 @@ class Objects:
     def still_manifest(self) -> str:
         return self.manifest()
 
+    def client(self) -> str:
+        name = new_name()
+        self.ask("POST", "/api/v1/auth/clients", {"client": name})
+        return name
+
+    def role(self) -> str:
+        name = new_name()
+        self.ask("POST", "/api/v1/auth/roles", {"role": name})
+        return name
+
     def secret(self) -> str:
         ident = f"home${new_name()}"
         self.ask("POST", f"/v1/secret/{ident}/create", {"value": "hidden"})

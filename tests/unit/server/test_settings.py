@@ -127,3 +127,14 @@ def test_functions_are_refused_without_a_sandbox_where_clients_may_be() -> None:
 
 def test_functions_never_see_the_root(tmp_path: Path) -> None:
     assert str(tmp_path.resolve()) in load_settings(root=tmp_path).function_host().hidden
+
+
+def test_others_cannot_reach_a_server_with_short_secrets() -> None:
+    clients = {"ada": {"secret": "x" * 15}}
+    assert load_settings(clients=clients).clients
+    with pytest.raises(
+        InvalidInput, match=r"clients\.ada\.secret: must have at least 16 characters"
+    ) as refused:
+        load_settings(clients=clients, host="0.0.0.0")
+    assert "xxx" not in str(refused.value)
+    assert load_settings(clients={"ada": {"secret": "x" * 16}}, host="0.0.0.0").clients
