@@ -1,4 +1,7 @@
-"""Compares requests per second on the catalog's hot paths with pylance's own REST server, in the same run."""
+"""Compares requests per second on the catalog's hot paths with pylance's own REST server, in the same run.
+
+Also the catalog with many tables and with few, and with and without authentication.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 from uuid import uuid4
 
@@ -25,9 +28,12 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+import tidemill
 from benchmarks.wire import NO_LIMIT, Answer, drive, request_bytes
 
 NAMESPACE: Final = "bench"
+OWNER: Final = {"owner": {"secret": "of-the-benchmark-alone"}}
+KNOWN_EVERYWHERE_SECONDS: Final = 2.5
 MAX_U64: Final = (1 << 64) - 1
 
 
@@ -135,9 +141,10 @@ def _start(
     command: Sequence[str],
     root: Path,
     python: str = sys.executable,
-    variables: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
-    root.mkdir(parents=True)
+    is_new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     with (root / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [python, *command],
@@ -145,14 +152,15 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "LANCE_LOG": "error", **variables},
+            env={**os.environ, "LANCE_LOG": "error", **(environment or {})},
         )
     assert process.stdout is not None
     line = process.stdout.readline()
     if " at http://" not in line:
         raise SystemExit(f"{title} did not start:\n{(root / 'server.log').read_text()}")
     server = Server(title, process, int(line.strip().rpartition(":")[2]))
-    drive(server.port, [iter([request_bytes("POST", f"/v1/namespace/{NAMESPACE}/create", {})])], NO_LIMIT)
+    if is_new:
+        drive(server.port, [iter([request_bytes("POST", f"/v1/namespace/{NAMESPACE}/create", {})])], NO_LIMIT)
     return server
 
 
@@ -164,15 +172,15 @@ def serve_adapter(root: str) -> None:
         sys.stdin.read()
 
 
-def describe_requests(names: Sequence[str]) -> list[bytes]:
+def describe_requests(names: Sequence[str], headers: Mapping[str, str] | None = None) -> list[bytes]:
     return [
-        request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/describe", {"id": [NAMESPACE, name]})
+        request_bytes("POST", f"/v1/table/{NAMESPACE}${name}/describe", {"id": [NAMESPACE, name]}, headers)
         for name in names
     ]
 
 
-def describes(names: Sequence[str]) -> Iterator[bytes]:
-    return _any_of(describe_requests(names))
+def describes(names: Sequence[str], headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    return _any_of(describe_requests(names, headers))
 
 
 def version_lists(names: Sequence[str]) -> Iterator[bytes]:
@@ -287,6 +295,45 @@ def scale(options: Options, folder: Path) -> Rates:
     return measured
 
 
+def guard(options: Options, folder: Path) -> list[Rates]:
+    """Measures describes with authentication, by a key and by a token, and without.
+
+    The caller is a client of the catalog that has a role with a grant on the namespace.
+    """
+    names, root, template = table_names(options.tables), folder / "guarded", Template(folder, 1)
+    opened = start_tidemill(folder / "open", options.processes)
+    for server in (opened, filled := start_tidemill(root, options.processes)):
+        server.fill(names, template, options.connections)
+    filled.stop()
+    guarded = start_tidemill(root, options.processes, variables={"TIDEMILL_CLIENTS": json.dumps(OWNER)})
+    key, token = _reader(f"http://127.0.0.1:{guarded.port}")
+    headers = {"API key": {"x-api-key": key}, "token": {"authorization": f"Bearer {token}"}}
+    measured = {name: Rates(f"describe_table, {name}") for name in headers}
+    for number in range(options.all_rounds):
+        for name, sent in headers.items():
+            for server in (guarded, opened) if number % 2 else (opened, guarded):
+                lanes = [describes(names, sent) for _ in range(options.connections)]
+                rate = drive(server.port, lanes, options.seconds)
+                if number:
+                    rates = measured[name]
+                    (rates.first if server is guarded else rates.second).append(rate)
+    for server in (guarded, opened):
+        server.stop()
+    return list(measured.values())
+
+
+def _reader(url: str) -> tuple[str, str]:
+    """The key of a new client of the catalog, and a token for it. Other processes know them soon after."""
+    with tidemill.connect(url, credential=f"owner:{OWNER['owner']['secret']}") as lake:
+        made = lake.auth.create_client("reader")
+        lake.auth.create_role("readers")
+        lake.auth.add_member("readers", "reader")
+        lake.auth.grant("read", role="readers", namespace=NAMESPACE)
+    time.sleep(KNOWN_EVERYWHERE_SECONDS)
+    with tidemill.connect(url, credential=made.api_key) as lake:
+        return made.api_key, lake.auth.token()[0]
+
+
 def show(title: str, headings: tuple[str, str], measured: Sequence[Rates]) -> None:
     report = Table(title=title)
     for heading in ("requests/s", *headings, "ratio", "in the rounds"):
@@ -332,6 +379,8 @@ def main() -> None:
             return
         scaled = scale(options, Path(folder) / "scale")
         show(f"Size of the catalog, {rounds}", (f"{options.many:,} tables", f"{options.tables:,}"), [scaled])
+        guarded = guard(options, Path(folder) / "guard")
+        show(f"Authentication and authorization, {rounds}", ("auth on", "auth off"), guarded)
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(
         f"{cores} cores, load {busy:.1f} over the last minute, client and servers included; "

@@ -33,6 +33,7 @@ def test_the_catalog_is_measured_beside_the_adapter() -> None:
     for operation in ("describe_table", "list_tables (3)", "version/list (latest)", "version/create"):
         assert operation in said
     assert "6 tables" in said
+    assert "describe_table, API key" in said
 
 
 def test_the_iceberg_catalog_is_measured() -> None:

@@ -54,7 +54,7 @@ OPEN: Final = {
     "POST /iceberg/v1/oauth/tokens": "is where callers prove who they are",
     "GET /api/v1/audit": "shows every caller its own events, and more to administrators",
     "GET /api/v1/auth/whoami": "tells callers about themselves",
-    "GET /api/v1/auth/grants": "lists the caller's own grants, and others only on what the caller administers",
+    "GET /api/v1/auth/grants": "lists the caller's own grants, and those on what it administers",
     "GET /iceberg/v1/config": "tells every client what the catalog can do, and nothing about what is in it",
 }
 
