@@ -15,12 +15,14 @@ import httpx
 import lancedb
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from typer.testing import CliRunner
 
 import tidemill
 from tests.conftest import RunningServer, start_server
 from tests.iceberg_requests import new_table, new_view
 from tests.postgres import PostgresCluster, PostgresMissing
 from tests.protocol.wire import TableOnWire, some_rows
+from tidemill.cli.main import app
 from tidemill.sdk.auth import Auth
 from tidemill.sdk.errors import Forbidden, TidemillRequestError, Unauthenticated
 from tidemill.sdk.lake import Lake
@@ -426,6 +428,25 @@ def test_tokens_of_the_sdk_open_the_server(servers: Servers) -> None:
             stranger.auth.whoami()
         with pytest.raises(Unauthenticated):
             stranger.auth.token()
+
+
+def test_the_commands_do_the_same(servers: Servers, name: str) -> None:
+    def said(*command: str, credential: str = OWNER) -> str:
+        environment = {"TIDEMILL_URL": servers.here.url, "TIDEMILL_CREDENTIAL": credential}
+        done = CliRunner().invoke(app, ["auth", *command], env=environment)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    key = said("client", "create", name).splitlines()[-1]
+    said("grant", "read,compute", "--client", name, "--namespace", "home")
+    assert "compute" in said("whoami", credential=key)
+    assert "Revoked compute" in said("revoke", "compute", "--client", name, "--namespace", "home")
+    token = said("token", credential=key).strip()
+    headers = {"authorization": f"Bearer {token}"}
+    answer = httpx.get(f"{servers.here.url}/v1/namespace/home/table/list", headers=headers)
+    assert answer.status_code == 200
+    said("client", "remove", name)
+    assert httpx.get(f"{servers.here.url}/api/v1/auth/whoami", headers=headers).status_code == 401
 
 
 def test_a_server_without_authentication_says_how_to_turn_it_on(server: RunningServer) -> None:

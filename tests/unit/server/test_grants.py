@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.grants import authorizer_of
-from tidemill.catalog.model.callers import BACKFILL_CALLER, LOCAL_CALLER, Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.access import AccessState, Grant, namespace_of, role_grantee
+from tidemill.catalog.model.callers import BACKFILL_CALLER, LOCAL_CALLER, Caller, Permission, Scope
+from tidemill.catalog.model.identifiers import FunctionIdent, NamespacePath, TableIdent
+from tidemill.catalog.operations.visibility import can
 from tidemill.errors import PermissionDenied
+from tidemill.server.access.grants import IMPLIED, AccessSnapshot, GrantAuthorizer
 
 ADA = Caller("ada")
 ROOT = NamespacePath()
@@ -91,3 +94,71 @@ def test_whoever_has_no_grants_may_do_nothing(caller: Caller) -> None:
 def test_a_refusal_names_who_lacks_what_and_where() -> None:
     with pytest.raises(PermissionDenied, match=r"ada lacks the permission 'manage' on team\.raw"):
         authorizer_of({"ada": {TEAM: frozenset({Permission.WRITE})}}).require(ADA, Permission.MANAGE, RAW)
+
+
+TABLE = TableIdent(RAW, "t")
+
+
+def test_a_grant_on_a_table_covers_that_table_and_shows_the_way_to_it() -> None:
+    authorizer = authorizer_of({"ada": {TABLE: [Permission.WRITE]}})
+    authorizer.require(ADA, Permission.READ, TABLE)
+    authorizer.require(ADA, Permission.WRITE, TABLE)
+    for permission, resource in (
+        (Permission.MANAGE, TABLE),
+        (Permission.READ, TableIdent(RAW, "u")),
+        (Permission.READ, RAW),
+        (Permission.READ, RAW.child("t")),
+        (Permission.READ, FunctionIdent(RAW, "t")),
+    ):
+        with pytest.raises(PermissionDenied):
+            authorizer.require(ADA, permission, resource)
+    assert all(authorizer.sees(ADA, resource) for resource in (ROOT, TEAM, RAW, TABLE))
+    hidden = (TableIdent(RAW, "u"), RAW.child("t"), NamespacePath(("other",)), TableIdent(ROOT, "team"))
+    assert not any(authorizer.sees(ADA, resource) for resource in hidden)
+
+
+def test_roles_of_the_credential_and_of_the_catalog_add_up() -> None:
+    grants = [
+        Grant(role_grantee("readers"), Permission.READ, TEAM),
+        Grant(role_grantee("writers"), Permission.WRITE, RAW),
+    ]
+    state = AccessState(grants=grants, roles={"ada": frozenset({"readers"})})
+    authorizer = GrantAuthorizer(lambda: AccessSnapshot(state))
+    authorizer.require(ADA, Permission.READ, TEAM)
+    with pytest.raises(PermissionDenied):
+        authorizer.require(ADA, Permission.WRITE, RAW)
+    authorizer.require(Caller("ada", frozenset({"writers"})), Permission.WRITE, RAW)
+    with pytest.raises(PermissionDenied):
+        authorizer.require(Caller("bob", frozenset({"writers"})), Permission.READ, TEAM)
+    # A principal is not the role of its name.
+    with pytest.raises(PermissionDenied):
+        authorizer.require(Caller("writers"), Permission.READ, RAW)
+
+
+resources = st.one_of(
+    levels.map(NamespacePath),
+    levels.map(lambda names: TableIdent(NamespacePath(names), "t")),
+)
+permissions = st.sampled_from(Permission)
+
+
+@given(resources, permissions, levels, st.none() | st.frozensets(permissions), resources, permissions)
+def test_a_scope_only_takes_away(
+    granted: NamespacePath | TableIdent,
+    held: Permission,
+    scope: tuple[str, ...],
+    conveyed: frozenset[Permission] | None,
+    asked: NamespacePath | TableIdent,
+    wanted: Permission,
+) -> None:
+    authorizer = authorizer_of({"ada": {granted: [held]}})
+    limited = Caller("ada", scope=Scope(conveyed, NamespacePath(scope)))
+    is_inside = namespace_of(asked).levels[: len(scope)] == scope
+    conveys = conveyed is None or any(wanted in IMPLIED[each] for each in conveyed)
+    is_expected = is_inside and conveys and can(authorizer, ADA, wanted, asked)
+    assert can(authorizer, limited, wanted, asked) == is_expected
+    if authorizer.sees(limited, asked):
+        assert authorizer.sees(ADA, asked)
+    if can(authorizer, limited, Permission.READ, asked):
+        way = (NamespacePath(asked.levels[:depth]) for depth in range(len(asked.levels)))
+        assert all(authorizer.sees(limited, above) for above in (*way, asked))

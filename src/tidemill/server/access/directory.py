@@ -50,7 +50,9 @@ class AccessDirectory:
         self._snapshot = AccessSnapshot(AccessState(UNREAD), tuple(settings_grants))
         # When the last successful check began.
         self._checked_at = -math.inf
-        self._changed_at = -math.inf
+        # Changes of this process, and how many of them the snapshot has for certain.
+        self._changes = 0
+        self._seen_changes = 0
         self._lock = Lock()
         self._check: Future[None] | None = None
         self._used_at: dict[str, float] = {}
@@ -76,7 +78,7 @@ class AccessDirectory:
 
     def note_change(self) -> None:
         """Call this after this process has changed something, so that it counts here at once."""
-        self._changed_at = self._clock()
+        self._changes += 1
 
     def note_use(self, key: ApiKey) -> None:
         """Records that a key is used, at most once a minute and not in this thread."""
@@ -91,11 +93,11 @@ class AccessDirectory:
 
     def _counts(self, asked_at: float) -> bool:
         """Whether the snapshot can be used for a request of that time; starts a check if it is due."""
-        if self._checked_at >= asked_at:
-            return True
-        age = self._clock() - self._checked_at
-        if self._checked_at <= self._changed_at or age >= STALE_SECONDS:
+        if self._seen_changes != self._changes:
             return False
+        age = self._clock() - self._checked_at
+        if age >= STALE_SECONDS:
+            return self._checked_at >= asked_at
         if age >= CHECK_SECONDS:
             self._start_check()
         return True
@@ -107,7 +109,7 @@ class AccessDirectory:
             return self._check
 
     def _read(self) -> None:
-        began_at = self._clock()
+        began_at, changes = self._clock(), self._changes
         with self._store.reading() as tx:
             if tx.grants.revision() != self._snapshot.state.revision:
                 state = tx.grants.state()
@@ -115,7 +117,7 @@ class AccessDirectory:
                 self._used_at = {
                     key.key_id: self._used_at[key.key_id] for key in state.keys if key.key_id in self._used_at
                 }
-        self._checked_at = began_at
+        self._checked_at, self._seen_changes = began_at, changes
 
     def _record_use(self, key_id: str) -> None:
         try:
