@@ -8,7 +8,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Final
 
@@ -20,6 +20,7 @@ from tidemill.protocols.http.operations import IssuedToken
 # cannot choose another algorithm.
 JWT_HEADER: Final = urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=").decode()
 STAMP_BYTES: Final = 12
+MAX_REMEMBERED: Final = 1024
 Clock = Callable[[], datetime]
 utc_now: Final[Clock] = partial(datetime.now, UTC)
 
@@ -45,6 +46,9 @@ class TokenSigner:
         self._key = key
         self._lifetime = lifetime
         self._clock = clock
+        # Clients send a token many times. Neither result depends on anything else, such as the time.
+        self.verify = lru_cache(MAX_REMEMBERED)(self._verify)
+        self.stamp = lru_cache(MAX_REMEMBERED)(self._stamp)
 
     def sign(
         self, subject: str, secret_digest: bytes, key_id: str = "", not_after: datetime | None = None
@@ -63,7 +67,7 @@ class TokenSigner:
         signed = f"{JWT_HEADER}.{_encoded(orjson.dumps(claims))}"
         return IssuedToken(f"{signed}.{self._signature(signed)}", lifetime, subject)
 
-    def verify(self, token: str) -> Claims | None:
+    def _verify(self, token: str) -> Claims | None:
         """The claims if the token was signed with this key, else None. Does not check the expiry."""
         signed, _, signature = token.rpartition(".")
         header, _, payload = signed.partition(".")
@@ -77,7 +81,7 @@ class TokenSigner:
     def has_expired(self, expires_at: datetime) -> bool:
         return self._clock() >= expires_at
 
-    def stamp(self, secret_digest: bytes) -> str:
+    def _stamp(self, secret_digest: bytes) -> str:
         """Changes with the secret, and reveals nothing about it without the key."""
         return _encoded(self._mac(b"stamp:" + secret_digest)[:STAMP_BYTES])
 
