@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
+from tidemill.catalog.model.identifiers import FunctionIdent, NamespacePath, Securable, TableIdent
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TEXT: Final = 256
@@ -43,6 +43,8 @@ class ObjectKind(StrEnum):
     SECRET = "secret"
     FUNCTION = "function"
     MANIFEST = "manifest"
+    CLIENT = "client"
+    ROLE = "role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,15 @@ class AuditObject:
     name: str | None = None
 
     @classmethod
-    def of(cls, resource: NamespacePath | TableIdent, kind: ObjectKind) -> AuditObject:
+    def of(cls, resource: Securable, kind: ObjectKind) -> AuditObject:
         """`kind` is what an identifier of a table stands for."""
-        if isinstance(resource, NamespacePath):
-            return cls(ObjectKind.NAMESPACE, resource.levels)
-        return cls(kind, resource.levels)
+        match resource:
+            case NamespacePath():
+                return cls(ObjectKind.NAMESPACE, resource.levels)
+            case FunctionIdent():
+                return cls(ObjectKind.FUNCTION, resource.levels)
+            case TableIdent():
+                return cls(kind, resource.levels)
 
     def is_under(self, path: NamespacePath) -> bool:
         return self.levels is not None and self.levels[: len(path.levels)] == path.levels

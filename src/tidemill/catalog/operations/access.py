@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidemill.catalog.auditing import note_named, note_object
 from tidemill.catalog.errors import ClientAlreadyExists
 from tidemill.catalog.model.access import (
     DEFAULT_KEY,
@@ -29,6 +30,7 @@ from tidemill.catalog.model.access import (
     principal_grantee,
     role_grantee,
 )
+from tidemill.catalog.model.audit import ObjectKind
 from tidemill.catalog.model.callers import ROOT, Caller, Permission, Scope
 from tidemill.catalog.model.identifiers import Securable
 from tidemill.catalog.operations.visibility import can
@@ -95,12 +97,11 @@ class AccessOperations:
             grants = self._grants_of(tx, _grantees(caller, roles))
         return Identity(caller, roles, grants, self._settings.has_authentication)
 
-    # Clients and keys
-
     def create_client(
         self, caller: Caller, client_id: str, description: str, key: KeyRequest
     ) -> tuple[Client, NewKey]:
         """A client without grants, with one key."""
+        note_named(ObjectKind.CLIENT, client_id)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         check_client_id(client_id, "client")
         if client_id in self._settings.clients:
@@ -118,6 +119,7 @@ class AccessOperations:
         return [found[client_id] for client_id in sorted(found)]
 
     def remove_client(self, caller: Caller, client_id: str) -> None:
+        note_named(ObjectKind.CLIENT, client_id)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         self._refuse_settings_client(client_id)
         with self._changing() as tx, self._keeping_an_admin(tx):
@@ -149,6 +151,7 @@ class AccessOperations:
 
     def _authorize_keys(self, caller: Caller, client_id: str) -> bool:
         """Whether the caller is an admin, and not only the client itself with an unrestricted key."""
+        note_named(ObjectKind.CLIENT, client_id)
         is_admin = can(self._authorizer, caller, Permission.ADMIN, ROOT)
         if not is_admin and (caller.principal != client_id or caller.scope is not None):
             self._authorizer.require(caller, Permission.ADMIN, ROOT)
@@ -160,9 +163,8 @@ class AccessOperations:
                 "client", f"{client_id} is in the settings of the server; change TIDEMILL_CLIENTS instead"
             )
 
-    # Roles
-
     def create_role(self, caller: Caller, name: str, description: str) -> Role:
+        note_named(ObjectKind.ROLE, name)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         check_entry_name(name, "role")
         with self._changing() as tx:
@@ -175,11 +177,13 @@ class AccessOperations:
             return tx.roles.list_all()
 
     def remove_role(self, caller: Caller, name: str) -> None:
+        note_named(ObjectKind.ROLE, name)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         with self._changing() as tx, self._keeping_an_admin(tx):
             tx.roles.remove(name)
 
     def add_member(self, caller: Caller, role: str, principal: str) -> Role:
+        note_named(ObjectKind.ROLE, role)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         with self._changing() as tx:
             self._check_grantee(tx, principal_grantee(principal), "member")
@@ -187,17 +191,17 @@ class AccessOperations:
             return tx.roles.get(role)
 
     def remove_member(self, caller: Caller, role: str, principal: str) -> Role:
+        note_named(ObjectKind.ROLE, role)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         with self._changing() as tx:
             tx.roles.remove_member(role, principal)
             return tx.roles.get(role)
 
-    # Grants
-
     def grant(
         self, caller: Caller, grantee: Grantee, permissions: Collection[Permission], resource: Securable
     ) -> None:
         """What is granted already stays as it is."""
+        _note_grant(grantee, resource)
         self._authorizer.require(caller, Permission.ADMIN, resource)
         with self._changing() as tx:
             self._check_grantee(tx, grantee, grantee.kind.value)
@@ -207,6 +211,7 @@ class AccessOperations:
         self, caller: Caller, grantee: Grantee, permissions: Collection[Permission], resource: Securable
     ) -> int:
         """Returns how many grants there were. Refuses those of the settings."""
+        _note_grant(grantee, resource)
         self._authorizer.require(caller, Permission.ADMIN, resource)
         revoked = [Grant(grantee, each, resource) for each in permissions]
         with self._changing() as tx, self._keeping_an_admin(tx):
@@ -287,3 +292,9 @@ def _add_key(tx: CatalogTransaction, client_id: str, request: KeyRequest) -> New
 
 def _outlives(key: ApiKey, caller: Caller) -> bool:
     return caller.expires_at is not None and (key.expires_at is None or key.expires_at > caller.expires_at)
+
+
+def _note_grant(grantee: Grantee, resource: Securable) -> None:
+    is_role = grantee.kind is GranteeKind.ROLE
+    note_named(ObjectKind.ROLE if is_role else ObjectKind.CLIENT, grantee.name)
+    note_object(resource)
