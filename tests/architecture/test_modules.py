@@ -10,8 +10,16 @@ MEANINGLESS_NAMES: Final = {"base", "common", "misc", "utils"}
 PACKAGES_WITH_EXPORTS: Final = {"__init__.py"}
 LONGEST_MODULE: Final = 500
 # The HTTP boundary, the worker loop and the CLI's main: here an unknown failure becomes an answer.
-# And where users' functions are called: whatever they raise is the row's failure.
-LAST_RESORTS: Final = ("protocols/http/", "server/audit_trail", "server/worker", "cli/main.py", "functions/")
+# And where users' functions are called: whatever they raise is the row's failure. And what a query process
+# raises, which the server raises again; and the thread that writes the audit, which has to go on.
+LAST_RESORTS: Final = (
+    "protocols/http/",
+    "server/audit_trail",
+    "server/worker",
+    "cli/main.py",
+    "functions/",
+    "lance/evaluation/process.py",
+)
 
 
 def modules() -> Iterator[tuple[str, str]]:
