@@ -38,6 +38,8 @@ from tidemill.store.schema import (
 )
 
 INDEXES = {
+    "functions_digest",
+    "functions_name",
     "functions_version",
     "grants_of_namespace",
     "grants_of_table",

@@ -63,9 +63,8 @@ def test_functions_are_named_once_and_not_when_dropped(store: SqlStore) -> None:
     functions = [a_function(name) for name in ("half", "length", "words")]
     again = replace(functions[1], digest="sha256:" + "9" * 64)
     with store.transaction() as tx:
-        for function in (*functions, again):
-            tx.functions.add(function, "ada")
-        tx.functions.drop(functions[2].digest)
+        keys = [tx.functions.add(function, "ada") for function in (*functions, again)]
+        tx.functions.drop(keys[2])
         assert sorted(tx.names.functions("lengthy", 5)) == ["half", "length"]
         assert tx.names.functions("zzz", 1) == ["length"]
 

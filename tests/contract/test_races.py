@@ -106,9 +106,11 @@ def test_of_many_makers_of_a_table_exactly_one_wins(store: JobStore) -> None:
 
 def test_many_may_register_the_same_function(store: JobStore) -> None:
     function = a_function("length")
-    outcomes = together(
-        *[in_transaction(store, lambda tx: tx.functions.add(function, "ada")) for _ in range(8)]
-    )
+
+    def register(tx: JobTransaction) -> None:
+        tx.functions.add(function, "ada")
+
+    outcomes = together(*[in_transaction(store, register) for _ in range(8)])
     assert list(outcomes) == [None] * 8
     with store.transaction() as tx:
         assert [item.function for item in tx.functions.list_registered()] == [function]

@@ -11,8 +11,14 @@ from uuid import UUID
 
 from tidemill.catalog.model.access import AccessState, ApiKey, Client, Grant, Grantee, Role
 from tidemill.catalog.model.callers import Caller, Permission, Receipt, StorageAccess
-from tidemill.catalog.model.functions import Function, RegisteredFunction, Secret
-from tidemill.catalog.model.identifiers import Namespace, NamespacePath, Securable, TableIdent
+from tidemill.catalog.model.functions import Function, FunctionKey, RegisteredFunction, Secret
+from tidemill.catalog.model.identifiers import (
+    ROOT_NAMESPACE,
+    Namespace,
+    NamespacePath,
+    Securable,
+    TableIdent,
+)
 from tidemill.catalog.model.tables import (
     Declared,
     Page,
@@ -155,17 +161,44 @@ class VersionRepository(Protocol):
 
 
 class FunctionRepository(Protocol):
-    def add(self, function: Function, registered_by: str) -> None:
-        """Registering a known digest again changes nothing."""
+    """Function versions, each in the namespace where it was registered."""
 
-    def get(self, digest: str) -> Function:
+    def add(
+        self, function: Function, registered_by: str, namespace: NamespacePath = ROOT_NAMESPACE
+    ) -> FunctionKey:
+        """A digest that the namespace has already keeps its code, and gets the timeout.
+
+        Raises NamespaceNotFound, and InvalidInput if the same digest is declared otherwise.
+        """
+
+    def add_bound(self, function: Function, registered_by: str, origin: FunctionKey) -> FunctionKey:
+        """Keeps a function made from a registered one, beside it and without listing it."""
+
+    def get(self, key: FunctionKey) -> Function:
         """Raises FunctionNotFound."""
 
-    def list_registered(self, name: str | None = None) -> Sequence[RegisteredFunction]:
-        """Sorted by name and version, with payloads, without dropped functions."""
+    def list_registered(
+        self, namespace: NamespacePath | None = None, name: str | None = None
+    ) -> Sequence[RegisteredFunction]:
+        """Sorted by name, namespace and version, with payloads, without dropped functions.
 
-    def drop(self, digest: str) -> None:
+        Raises NamespaceNotFound.
+        """
+
+    def find_all(self, digest: str) -> Sequence[RegisteredFunction]:
+        """The functions with this digest in all namespaces, without dropped ones."""
+
+    def find_name(self, digest: str, table_id: UUID, namespace_id: UUID) -> str | None:
+        """The name of a function that a column had before.
+
+        It is in the namespace of the one it has now, in that of its table, or in the root.
+        """
+
+    def drop(self, key: FunctionKey) -> None:
         """Removes it from listings; columns and views that use it can still read it."""
+
+    def namespace_of(self, key: FunctionKey) -> NamespacePath | None:
+        """None if the namespace was dropped."""
 
 
 class StoredQueryRepository(Protocol):

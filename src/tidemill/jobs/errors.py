@@ -69,3 +69,12 @@ class ColumnNotComputed(TidemillError):
 
     def __init__(self, table: TableIdent, column: str) -> None:
         super().__init__(f"column: '{column}' of {table} has no function; declare one with add_columns first")
+
+
+class OwnerRefused(TidemillError):
+    """The owner of a view or column lacks what its job needs."""
+
+    code = ErrorCode.PERMISSION_DENIED
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(f"{what} {problem}")

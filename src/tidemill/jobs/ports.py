@@ -11,6 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table
@@ -150,6 +151,8 @@ class DerivedRepository(Protocol):
         """With its siblings and their coverage. A column nobody declared is fine."""
 
     def add_view(self, view: MaterializedView) -> None: ...
+
+    def set_owner(self, view_id: UUID, owner: Caller) -> None: ...
 
     def find_view(self, view_id: UUID) -> MaterializedView | None: ...
 

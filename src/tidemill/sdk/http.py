@@ -59,9 +59,10 @@ class ServerClient:
     def post_form(self, path: str, form: Mapping[str, str]) -> Any:
         return self._json("POST", path, data=dict(form))
 
-    def post_envelope(self, path: str, envelope: bytes) -> Any:
+    def post_envelope(self, path: str, envelope: bytes, *, params: Params | None = None) -> Any:
         """Sends a function in the form it has on the wire."""
-        return self._json("POST", path, content=envelope, headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        return self._json("POST", path, content=envelope, params=_present(params), headers=headers)
 
     def post_arrow(self, path: str, data: pa.RecordBatchReader, *, params: Params | None = None) -> Any:
         """Sends rows as an Arrow stream, batch by batch."""

@@ -409,13 +409,15 @@ class Lake(LakeViews):
         """Removes a stored manifest; jobs that have it already keep it."""
         drop_manifest(self._client, name)
 
-    def functions(self) -> list[FunctionInfo]:
-        """The functions of the catalog."""
-        body = self._client.get("/api/v1/functions")
+    def functions(self, namespace: Name | None = None) -> list[FunctionInfo]:
+        """The functions that you may read, of all namespaces or of one."""
+        body = self._client.get("/api/v1/functions", params=_in_namespace(namespace))
         return [_function_info(function) for function in body.get("functions", [])]
 
-    def register(self, function: Any) -> str:
+    def register(self, function: Any, namespace: Name | None = None) -> str:
         """Registers a decorated function and returns its digest; `add_column` does so automatically.
+
+        Without a namespace, the function is registered in the root.
 
         >>> import tidemill
         >>> @tidemill.udf
@@ -427,7 +429,8 @@ class Lake(LakeViews):
         True
         """
         described = function_of(function)
-        self._client.post_envelope("/api/v1/functions", encode_envelope(described))
+        params = _in_namespace(namespace)
+        self._client.post_envelope("/api/v1/functions", encode_envelope(described), params=params)
         return described.digest
 
     def _namespace(self, levels: tuple[str, ...], action: str, body: Mapping[str, Any]) -> None:
@@ -441,6 +444,13 @@ def _one_table(table: Name | None) -> dict[str, str]:
         return {}
     joined, params = joined_id(levels_of(table))
     return {"table": joined, "delimiter": DEFAULT_DELIMITER, **params}
+
+
+def _in_namespace(namespace: Name | None) -> dict[str, str]:
+    if namespace is None:
+        return {}
+    joined, params = joined_id(levels_of(namespace))
+    return {"namespace": joined, "delimiter": DEFAULT_DELIMITER, **params}
 
 
 def _function_info(body: Mapping[str, Any]) -> FunctionInfo:

@@ -148,6 +148,8 @@ class ViewStatus:
     reason: str
     sources: tuple[SourceStatus, ...]
     last_refresh: LastRefresh | None
+    # None for a view of the deployment itself, such as those of servers without clients.
+    owner: str | None = None
 
     def __str__(self) -> str:
         state = "fresh" if self.is_fresh else "out of date"

@@ -31,6 +31,14 @@ class View(Table):
         super().__init__(client, levels)
         self.first_refresh = first_refresh
 
+    def set_owner(self, owner: str) -> None:
+        """Gives the view to another client or user, with whose rights it is refreshed from then on.
+
+        Administrators of the view can make themselves its owner; naming others takes `admin` on the root.
+        """
+        encoded, params = url_id(self.levels)
+        self._client.post(f"/api/v1/views/{encoded}/owner", {"owner": owner}, params=params)
+
     def refresh(
         self,
         *,

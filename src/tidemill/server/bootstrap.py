@@ -26,6 +26,7 @@ from tidemill.iceberg.operations.tables import IcebergTableOperations
 from tidemill.iceberg.operations.views import IcebergViewOperations
 from tidemill.iceberg.planning.scans import ScanPlanner
 from tidemill.jobs.model.jobs import Clusters
+from tidemill.jobs.owners import OwnerRights
 from tidemill.jobs.planning.bindings import ColumnBindings
 from tidemill.jobs.planning.column_progress import Assessor
 from tidemill.jobs.service.column_drops import ColumnDrops
@@ -173,6 +174,7 @@ def build_operations(
     columns = ColumnOperations(store, authorizer, files, data, adapters.sources)
     drops = ColumnDrops(store, authorizer, files, adapters.sources)
     iceberg = build_iceberg(store, files, authorizer, adapters.signer)
+    owners = OwnerRights(store, authorizer)
     return Operations(
         namespaces=NamespaceOperations(store, authorizer, files),
         tables=TableOperations(store, authorizer, files, data, versions, refs),
@@ -201,10 +203,10 @@ def build_operations(
             adapters.clusters,
             environments,
         ),
-        provenance=ColumnProvenance(store, authorizer, versions, adapters.assessor),
+        provenance=ColumnProvenance(store, authorizer, versions, adapters.assessor, owners),
         lineage=Lineage(store, authorizer, versions, adapters.sources),
         view_status=ViewStatusOperations(
-            store, authorizer, versions, adapters.view_assessor, adapters.sources
+            store, authorizer, versions, adapters.view_assessor, adapters.sources, owners
         ),
         environments=environments,
         iceberg_tables=iceberg.tables,

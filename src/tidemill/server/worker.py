@@ -43,6 +43,7 @@ from tidemill.jobs.model.options import (
     RefreshRequest,
     VerifyRequest,
 )
+from tidemill.jobs.owners import OwnerRights
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.worker.auto_jobs import AutoBackfill, AutoRefresh
 from tidemill.jobs.worker.backfill import BackfillRunner
@@ -159,7 +160,13 @@ def build_worker(adapters: Adapters, settings: ServerSettings, spark: SparkStart
             ),
         },
         settings.cluster,
+        owner_rights(adapters).check_job,
     )
+
+
+def owner_rights(adapters: Adapters) -> OwnerRights:
+    """What owners are granted now. The worker itself may do everything: its jobs were authorized."""
+    return OwnerRights(adapters.store, adapters.grants)
 
 
 def _run_next_job(worker: JobWorker, spark: SparkStart) -> bool:
@@ -242,12 +249,14 @@ def _run_maintenance(adapters: Adapters, settings: ServerSettings, wakeup: Event
 
 def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Event) -> list[MaintenanceTask]:
     jobs, checkpoints = build_jobs(adapters, wakeup.set), _checkpoints(adapters, settings)
+    owners = owner_rights(adapters)
     columns = AutoBackfill(
         adapters.store,
         adapters.assessor,
         _audited("submit backfill", jobs.submit_backfill),
         BACKFILL_CALLER,
         settings.auto_backfill_policy(),
+        owners.check_column,
     )
     views = AutoRefresh(
         adapters.store,
@@ -256,6 +265,7 @@ def _maintenance_tasks(adapters: Adapters, settings: ServerSettings, wakeup: Eve
         _audited("submit refresh", jobs.submit_refresh),
         REFRESH_CALLER,
         settings.auto_refresh_policy(),
+        owners.check_view,
     )
     return [
         MaintenanceTask("columns", settings.auto_backfill_poll_seconds, columns.look),

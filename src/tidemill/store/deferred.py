@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import orjson
 import structlog
 from pyroaring import BitMap64
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn
@@ -35,7 +35,8 @@ from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
 from tidemill.store.bookkeeping import SqlCoverageRepository, SqlPartLedger, SqlRowErrorLedger
-from tidemill.store.derived import SqlDerivedRepository
+from tidemill.store.derived import SqlDerivedRepository, owner_of, owner_values
+from tidemill.store.schema import ROOT_ID, functions
 from tidemill.store.tables import SqlTableRepository
 
 log = structlog.get_logger("tidemill.store")
@@ -137,7 +138,8 @@ class DeferringDerived(SqlDerivedRepository):
         self._log = log
 
     def add_column(self, column: ComputedColumn) -> None:
-        self._log.add("add_column", **asdict(column))
+        values = asdict(replace(column, owner=None)) | owner_values(column.owner)
+        self._log.add("add_column", **values)
 
     def remove_column(self, table_id: UUID, name: str) -> None:
         self._log.add("remove_column", table_id=table_id, name=name)
@@ -216,8 +218,18 @@ def _add_column(connection: Connection, values: Mapping[str, Any]) -> None:
         bound_version=values.get("bound_version", 0),
         # A version may have been reserved before there were kept values.
         kept_digests=tuple(values.get("kept_digests", ())),
+        function_namespace_id=_function_namespace(connection, values),
+        owner=owner_of(values.get("owner"), values.get("owner_roles", ())),
     )
     SqlDerivedRepository(connection).add_column(column)
+
+
+def _function_namespace(connection: Connection, values: Mapping[str, Any]) -> UUID:
+    """Written by an earlier release, a log has none: a digest was registered once then."""
+    if "function_namespace_id" in values:
+        return UUID(values["function_namespace_id"])
+    query = select(functions.c.namespace_id).where(functions.c.digest == values["function_digest"])
+    return connection.scalar(query.limit(1)) or ROOT_ID
 
 
 def _remove_column(connection: Connection, values: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, se
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification, TableNotFound
+from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.functions import Environment
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, subject_of
@@ -113,6 +114,13 @@ class SqlDerivedRepository:
         if sources:
             self._connection.execute(insert(view_sources), sources)
 
+    def set_owner(self, view_id: UUID, owner: Caller) -> None:
+        self._connection.execute(
+            update(materialized_views)
+            .where(materialized_views.c.view_id == view_id)
+            .values(owner_values(owner))
+        )
+
     def find_view(self, view_id: UUID) -> MaterializedView | None:
         return next(iter(self._views(materialized_views.c.view_id == view_id)), None)
 
@@ -170,7 +178,20 @@ def _column_values(column: ComputedColumn) -> dict[str, Any]:
         "field_ids": dict(column.field_ids),
         "bound_version": column.bound_version,
         "kept_digests": list(column.kept_digests),
+        "function_namespace_id": column.function_namespace_id,
+        **owner_values(column.owner),
     }
+
+
+def owner_values(owner: Caller | None) -> dict[str, Any]:
+    return {
+        "owner": None if owner is None else owner.principal,
+        "owner_roles": [] if owner is None else sorted(owner.roles),
+    }
+
+
+def owner_of(principal: str | None, roles: Sequence[str]) -> Caller | None:
+    return None if principal is None else Caller(principal, frozenset(roles))
 
 
 def _column(row: Row[Any]) -> ComputedColumn:
@@ -185,6 +206,8 @@ def _column(row: Row[Any]) -> ComputedColumn:
         field_ids=row.field_ids,
         bound_version=row.bound_version,
         kept_digests=tuple(row.kept_digests),
+        function_namespace_id=row.function_namespace_id,
+        owner=owner_of(row.owner, row.owner_roles),
     )
 
 
@@ -206,6 +229,8 @@ def view_values(view: MaterializedView) -> dict[str, Any]:
         "policy": view.policy,
         "on_error": asdict(view.on_error),
         "environment": asdict(view.environment),
+        "function_namespace_id": view.function_namespace_id,
+        **owner_values(view.owner),
     }
 
 
@@ -256,4 +281,6 @@ def view_of(rows: Sequence[Row[Any]]) -> MaterializedView:
         policy=RefreshPolicy(row.policy),
         on_error=value_of(ErrorPolicy, row.on_error),
         environment=value_of(Environment, row.environment),
+        function_namespace_id=row.function_namespace_id,
+        owner=owner_of(row.owner, row.owner_roles),
     )

@@ -146,6 +146,19 @@ def get_namespace_id(connection: Connection, path: NamespacePath) -> UUID:
     return namespace_id
 
 
+def find_path(connection: Connection, namespace_id: UUID) -> NamespacePath | None:
+    """The path of a namespace; None if it was dropped."""
+    levels: list[str] = []
+    while namespace_id != ROOT_ID:
+        query = select(namespaces.c.parent_id, namespaces.c.name)
+        row = connection.execute(query.where(namespaces.c.namespace_id == namespace_id)).first()
+        if row is None:
+            return None
+        levels.insert(0, row.name)
+        namespace_id = row.parent_id
+    return NamespacePath(tuple(levels))
+
+
 def paths_under(connection: Connection, path: NamespacePath) -> dict[UUID, NamespacePath]:
     """The paths of a namespace and of all its descendants, by id."""
     start = get_namespace_id(connection, path)

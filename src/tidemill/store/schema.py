@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text, Uuid
 
+from tidemill.catalog.model.identifiers import ROOT_NAMESPACE_ID
 from tidemill.store.column_types import JsonText, MillisecondTime, RowId
 
 # The root has its own row: a NULL parent would not be covered by the unique key on (parent, name).
-ROOT_ID: Final = UUID(int=0)
+ROOT_ID: Final = ROOT_NAMESPACE_ID
 
 metadata: Final = MetaData()
 
@@ -63,6 +63,8 @@ table_versions: Final = Table(
 functions: Final = Table(
     "functions",
     metadata,
+    # No foreign key: columns and views may use functions of a namespace that was dropped.
+    Column("namespace_id", Uuid, primary_key=True),
     Column("digest", Text, primary_key=True),
     Column("name", Text, nullable=False),
     Column("envelope", LargeBinary, nullable=False),
@@ -85,6 +87,10 @@ computed_columns: Final = Table(
     Column("kept_digests", JsonText, nullable=False),
     Column("field_ids", JsonText, nullable=False),
     Column("bound_version", BigInteger, nullable=False),
+    Column("function_namespace_id", Uuid, nullable=False),
+    # Owner columns are NULL in rows older than them.
+    Column("owner", Text),
+    Column("owner_roles", JsonText, nullable=False),
 )
 
 materialized_views: Final = Table(
@@ -106,6 +112,9 @@ materialized_views: Final = Table(
     Column("policy", Text, nullable=False),
     Column("on_error", JsonText, nullable=False),
     Column("environment", JsonText, nullable=False),
+    Column("function_namespace_id", Uuid, nullable=False),
+    Column("owner", Text),
+    Column("owner_roles", JsonText, nullable=False),
 )
 
 view_sources: Final = Table(

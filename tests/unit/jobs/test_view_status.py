@@ -21,6 +21,7 @@ from tidemill.jobs.model.jobs import JobKind, JobState
 from tidemill.jobs.model.options import RefreshRequest, VerifyRequest
 from tidemill.jobs.model.plans import RefreshMode, RefreshPlan, SourceChange
 from tidemill.jobs.model.views import RefreshPolicy, source_subject
+from tidemill.jobs.owners import OwnerRights
 from tidemill.jobs.service.status import SourceStatus, ViewStatus, ViewStatusOperations
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.progress import ViewAssessor
@@ -62,7 +63,8 @@ def assessor(catalog: Catalog) -> Assessor:
 
 def operations_of(catalog: Catalog, assessor: Assessor) -> ViewStatusOperations:
     sources: Any = catalog
-    return ViewStatusOperations(catalog.store, catalog, catalog.versions, assessor, sources)
+    rights = OwnerRights(catalog.store, catalog)
+    return ViewStatusOperations(catalog.store, catalog, catalog.versions, assessor, sources, rights)
 
 
 def status(catalog: Catalog, assessor: Assessor, view: Table) -> ViewStatus:

@@ -72,6 +72,14 @@ OWN_PRINCIPALS: Final = frozenset(
 """Principals of the server itself. No client may have one of these names."""
 
 
+def is_deployment(owner: Caller | None) -> bool:
+    """Whether an object belongs to the server itself, and not to one of its clients.
+
+    None is the owner of what is older than owners. A server without clients has only the local caller.
+    """
+    return owner is None or owner.principal in OWN_PRINCIPALS
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """`outcome` is the response, encoded by its protocol. A key is valid only for the same request.

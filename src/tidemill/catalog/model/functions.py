@@ -13,10 +13,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.identifiers import (
+    ROOT_NAMESPACE,
+    ROOT_NAMESPACE_ID,
+    FunctionIdent,
+    NamespacePath,
+    TableIdent,
+)
 from tidemill.errors import InvalidInput
 
 ENVELOPE_FORMAT: Final = "tidemill.function/1"
@@ -95,13 +102,48 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionKey:
+    """Where a function version is registered, and its digest there.
+
+    A digest alone is no identity: only the client that makes a pickle can compute it, and whoever knows a
+    digest could register other code under it. So a digest counts within its namespace, whose teams trust each
+    other's code, and the same digest in another namespace is another function.
+    """
+
+    namespace_id: UUID
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegisteredFunction:
-    """A function in the catalog. Versions of a name count from 1."""
+    """A function in the catalog. Versions of a name count from 1 in each namespace.
+
+    `namespace` is None if it was dropped; columns and views that use the function keep it.
+    """
 
     function: Function
     version: int
     registered_by: str
     registered_at: datetime
+    namespace_id: UUID = ROOT_NAMESPACE_ID
+    namespace: NamespacePath | None = ROOT_NAMESPACE
+
+    @property
+    def key(self) -> FunctionKey:
+        return FunctionKey(self.namespace_id, self.function.digest)
+
+    @property
+    def ident(self) -> FunctionIdent | None:
+        return None if self.namespace is None else function_ident(self.namespace, self.function.name)
+
+
+def function_ident(namespace: NamespacePath, name: str) -> FunctionIdent:
+    """What grants call a function. lancedb's have the levels of their namespace in their name.
+
+    One that is bound with arguments, `name(argument=value)`, counts as the function that it is made from.
+    """
+    prefix = "".join(f"{level}$" for level in namespace.levels)
+    return FunctionIdent(namespace, name.removeprefix(prefix).partition("(")[0] or name)
 
 
 def geneva_function(name: str, kind: FunctionKind, envelope: bytes, output: pa.Schema) -> Function:
@@ -199,6 +241,41 @@ def encode_envelope(function: Function) -> bytes:
     if function.blob_parameters:
         body["blobs"] = list(function.blob_parameters)
     return json.dumps(body, sort_keys=True).encode()
+
+
+def received_function(raw: bytes, field: str) -> Function:
+    """Reads an envelope from a client, and checks its digest as far as this is possible without running code.
+
+    That of Python source, an SQL expression or a Geneva envelope is a hash of what was received. That of a
+    pickle is computed by the SDK from the code, which has many pickles; see `FunctionKey`.
+    """
+    function = decode_envelope(raw, field)
+    if function.encoding is FunctionEncoding.TIDEMILL:
+        return function
+    computed = _with_digest(replace(function, digest=EMPTY_DIGEST, timeout_seconds=None)).digest
+    if computed != function.digest:
+        raise InvalidInput(f"{field}.digest", f"is not the digest of this function, which is {computed}")
+    return function
+
+
+def check_same_function(registered: Function, sent: Function) -> None:
+    """Raises InvalidInput for what is declared otherwise under a known digest, which covers all of it."""
+    declared, asked = (
+        {
+            "encoding": function.encoding,
+            "kind": function.kind,
+            "parameters": function.parameters,
+            "output": function.output,
+            "python": function.python,
+            "requirements": sorted(function.requirements),
+        }
+        for function in (registered, sent)
+    )
+    differing = [name for name, value in declared.items() if value != asked[name]]
+    if differing:
+        raise InvalidInput(
+            "digest", f"is that of a function of this namespace with another {', '.join(differing)}"
+        )
 
 
 def decode_envelope(raw: bytes, field: str) -> Function:

@@ -45,6 +45,8 @@ class NamespacePath:
         return NamespacePath((*self.levels, name))
 
 
+ROOT_NAMESPACE: Final = NamespacePath()
+ROOT_NAMESPACE_ID: Final = UUID(int=0)
 # Geneva's clients keep their own tables here.
 SYSTEM_NAMESPACE: Final = NamespacePath(("__system",))
 

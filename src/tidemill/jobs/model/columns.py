@@ -13,8 +13,15 @@ import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
 from tidemill.catalog.errors import TableColumnNotFound
-from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment, Function, FunctionEncoding
-from tidemill.catalog.model.identifiers import TableIdent
+from tidemill.catalog.model.callers import Caller
+from tidemill.catalog.model.functions import (
+    OWN_ENVIRONMENT,
+    Environment,
+    Function,
+    FunctionEncoding,
+    FunctionKey,
+)
+from tidemill.catalog.model.identifiers import ROOT_NAMESPACE_ID, TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
@@ -43,6 +50,9 @@ class ComputedColumn:
     all of them, and `name` is the first. Values of the function versions in `kept_digests` count as fresh,
     like those of the current one. `field_ids` are the table's own ids of its inputs and outputs as of
     `bound_version`: a field keeps its id when it is renamed.
+
+    `owner` has declared it, and must be allowed to use the function whenever it runs. None is the deployment
+    itself, which is allowed everything.
     """
 
     column_id: UUID
@@ -55,6 +65,12 @@ class ComputedColumn:
     kept_digests: tuple[str, ...] = ()
     field_ids: Mapping[str, int] = field(default_factory=dict)
     bound_version: int = 0
+    function_namespace_id: UUID = ROOT_NAMESPACE_ID
+    owner: Caller | None = None
+
+    @property
+    def function_key(self) -> FunctionKey:
+        return FunctionKey(self.function_namespace_id, self.function_digest)
 
     @property
     def outputs(self) -> tuple[ColumnOutput, ...]:
@@ -73,7 +89,7 @@ class ComputedColumn:
         """Whether only names have changed, if anything."""
         return (
             self.column_id == other.column_id
-            and self.function_digest == other.function_digest
+            and self.function_key == other.function_key
             and len(self.inputs) == len(other.inputs)
             and all(self._reads_same(other, *names) for names in zip(self.inputs, other.inputs, strict=True))
         )

@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment
+from tidemill.catalog.model.callers import Caller
+from tidemill.catalog.model.functions import OWN_ENVIRONMENT, Environment, FunctionKey
+from tidemill.catalog.model.identifiers import ROOT_NAMESPACE_ID
 from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, FunctionCall, quoted
 from tidemill.jobs.model.failures import FAIL_AT_ONCE, ErrorPolicy, RowFailure
 from tidemill.jobs.model.plans import FragmentWork
@@ -91,7 +93,11 @@ class MaterializedView:
     `output` are the columns as declared, in their order; a view defined before they were kept has None.
     `columns` are those that functions make in a query view; `function_digest` and `inputs` are a chunker's
     or a table function's. A view that Spark SQL evaluates has a `statement`, and may have several sources.
-    One without sources was defined in a form that nobody here can read.
+    One without sources was defined in a form that nobody here can read. Its functions are registered in the
+    namespace in which it was created.
+
+    `owner` must be allowed to read the sources and to use the functions whenever it is refreshed. None is the
+    deployment itself, which is allowed everything.
     """
 
     view_id: UUID
@@ -112,6 +118,15 @@ class MaterializedView:
     policy: RefreshPolicy = RefreshPolicy.AUTO
     on_error: ErrorPolicy = FAIL_AT_ONCE
     environment: Environment = OWN_ENVIRONMENT
+    function_namespace_id: UUID = ROOT_NAMESPACE_ID
+    owner: Caller | None = None
+
+    @property
+    def function_keys(self) -> tuple[FunctionKey, ...]:
+        """Each function once."""
+        made = () if self.function_digest is None else (self.function_digest,)
+        digests = dict.fromkeys([*made, *(column.function_digest for column in self.columns)])
+        return tuple(FunctionKey(self.function_namespace_id, digest) for digest in digests)
 
     @property
     def inputs_read(self) -> tuple[str, ...]:

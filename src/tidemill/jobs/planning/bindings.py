@@ -41,7 +41,7 @@ class ColumnBindings:
         """
         with self._store.reading() as tx:
             stored = [
-                (column, tx.functions.get(column.function_digest))
+                (column, tx.functions.get(column.function_key))
                 for column in tx.derived.list_columns(table.table_id)
             ]
         if not stored:
@@ -62,7 +62,7 @@ class ColumnBindings:
             for column in columns:
                 found = stored.get(column.column_id)
                 is_older = found is not None and found.bound_version <= column.bound_version
-                if found is not None and is_older and found.function_digest == column.function_digest:
+                if found is not None and is_older and found.function_key == column.function_key:
                     tx.derived.bind_column(column)
 
     def _followed(

@@ -11,7 +11,7 @@ others by then, and the drop is planned again. Declarations and creations of vie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -282,9 +282,9 @@ class _Definitions:
         expressions = [*(query.columns or {}).values(), *filters]
         return [*_expression_paths(expressions, names), *_input_paths(inputs, names)]
 
-    def functions(self, digests: Iterable[str]) -> Mapping[str, Function]:
+    def functions(self, view: MaterializedView) -> Sequence[Function]:
         with self._store.reading() as tx:
-            return {digest: tx.functions.get(digest) for digest in digests}
+            return [tx.functions.get(key) for key in view.function_keys]
 
     def columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
         schema = self._schema(view.sources[0].table_id)

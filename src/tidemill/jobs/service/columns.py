@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Function, sql_function
+from tidemill.catalog.model.functions import Function, FunctionKey, sql_function
 from tidemill.catalog.model.identifiers import TableIdent, check_name
 from tidemill.catalog.model.tables import Table
 from tidemill.catalog.ports import Authorizer, TableFiles
@@ -19,6 +19,7 @@ from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput, ComputedColumn, Keep, bind_inputs
 from tidemill.jobs.model.coverage import top_level
 from tidemill.jobs.model.views import SourceQuery
+from tidemill.jobs.owners import OwnerRights
 from tidemill.jobs.planning.bindings import ColumnBindings
 from tidemill.jobs.planning.column_progress import DeclaredColumn
 from tidemill.jobs.ports import JobStore, JobTransaction, TransactionEffect
@@ -40,6 +41,9 @@ class SqlExpression:
 class ColumnDeclaration:
     """A column to be filled by a function; no inputs means: the columns named like its parameters.
 
+    The function is registered together with the column, in the namespace of the table, unless it has an
+    `origin`: then it is, or was made from, that function.
+
     `siblings` unpack the function's struct result into several columns; `name` has to be the first of them.
     `metadata` is written into the fields of columns, `files` below the table's location, by relative path.
     """
@@ -51,6 +55,7 @@ class ColumnDeclaration:
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     has_auto_backfill: bool = False
+    origin: FunctionKey | None = None
 
 
 class ColumnOperations:
@@ -68,15 +73,16 @@ class ColumnOperations:
         self._data = data
         self._sources = sources
         self._bindings = ColumnBindings(store, sources)
+        self._rights = OwnerRights(store, authorizer)
 
     def declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
         """Adds all-null columns and remembers what fills them, in one commit; returns the new version."""
         return retry_changed(lambda: self._declare(caller, ident, declarations))
 
     def _declare(self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]) -> int:
-        table = self._writable(caller, ident)
+        table = self._writable(caller, ident, declarations)
         schema = self._data.schema(table, None)
-        declared = [self._declared(table, schema, declaration) for declaration in declarations]
+        declared = [self._declared(caller, table, schema, declaration) for declaration in declarations]
         _check_names([name for item in declared for name in item.column.names])
         self._check_new(table, schema, declared)
         fields = [
@@ -92,13 +98,15 @@ class ColumnOperations:
                 if item.column.bound_version < version - 1:
                     check_still_there(self._data, table, version - 1, _read_by(item, schema))
             # Whoever declares the same functions at this moment adds them in the same order.
-            for function in sorted((item.function for item in declared), key=lambda f: (f.name, f.digest)):
-                tx.functions.add(function, caller.principal)
-            for item in declared:
+            for item, declaration in sorted(
+                zip(declared, declarations, strict=True),
+                key=lambda pair: (pair[0].function.name, pair[0].function.digest),
+            ):
+                registered = _registered(tx, caller, item, declaration)
                 for name in item.column.names:
                     # Left behind by a column of that name that somebody dropped.
                     tx.derived.remove_column(table.table_id, name)
-                tx.derived.add_column(item.column)
+                tx.derived.add_column(registered)
 
         version = self._data.add_empty_columns(table, fields, remember)
         # Records the fields that the new columns have become.
@@ -117,12 +125,12 @@ class ColumnOperations:
     def _alter(
         self, caller: Caller, ident: TableIdent, declaration: ColumnDeclaration, keep: Keep | None
     ) -> None:
-        table = self._writable(caller, ident)
+        table = self._writable(caller, ident, [declaration])
         schema = self._data.schema(table, None)
         if declaration.name not in schema.names:
             raise TableColumnNotFound(ident, declaration.name, tuple(schema.names))
         known = pa.schema([field for field in schema if field.name != declaration.name])
-        item = self._declared(table, known, declaration)
+        item = self._declared(caller, table, known, declaration)
         given = schema.field(declaration.name).type
         if item.column.siblings or not item.function.value_type.equals(given):
             raise InvalidInput(
@@ -135,18 +143,18 @@ class ColumnOperations:
         with self._store.transaction() as tx:
             tx.tables.lock(table)
             check_unchanged(tx, self._data, table, item.column.bound_version, _read_by(item, schema))
-            tx.functions.add(item.function, caller.principal)
+            column = _registered(tx, caller, item, declaration)
             before = tx.derived.find_column(table.table_id, declaration.name)
             if keep is not None:
                 _check_keep(item, before)
             if before is None:
-                tx.derived.add_column(item.column)
+                tx.derived.add_column(column)
             elif before.siblings:
                 raise InvalidInput(
                     "path", f"'{declaration.name}' is filled with {before.names}; drop them all"
                 )
             else:
-                tx.derived.replace_function(_succeeding(item.column, before, keep))
+                tx.derived.replace_function(_succeeding(column, before, keep))
         self._bindings.columns_of(table)
 
     def list_declared(self, caller: Caller, ident: TableIdent) -> Sequence[DeclaredColumn]:
@@ -187,9 +195,17 @@ class ColumnOperations:
 
         return rename
 
-    def _writable(self, caller: Caller, ident: TableIdent) -> Table:
+    def _writable(
+        self, caller: Caller, ident: TableIdent, declarations: Sequence[ColumnDeclaration]
+    ) -> Table:
+        """The table, if the caller may add its columns and register or use their functions."""
         self._authorizer.require(caller, Permission.WRITE, ident)
-        self._authorizer.require(caller, Permission.FUNCTION, ident)
+        origins = [declaration.origin for declaration in declarations]
+        if None in origins:
+            self._authorizer.require(caller, Permission.FUNCTION, ident)
+        for origin in origins:
+            if origin is not None:
+                self._rights.require_use(caller, origin)
         with self._store.transaction() as tx:
             return tx.tables.get(ident)
 
@@ -206,7 +222,7 @@ class ColumnOperations:
             column = tx.derived.find_column(table.table_id, name)
             if column is None:
                 return " that no function fills; choose another name, or drop the column first"
-            filling = tx.functions.get(column.function_digest)
+            filling = tx.functions.get(column.function_key)
         if filling.digest == wanted.digest:
             return (
                 f', filled by this version of {filling.name}; call backfill("{name}") to compute its values'
@@ -215,7 +231,9 @@ class ColumnOperations:
             return f", filled by {filling.name} together with {list(column.names)}; drop them first"
         return f", filled by {filling.name} ({filling.digest:.15}); {_advice(name, wanted)}"
 
-    def _declared(self, table: Table, schema: pa.Schema, declaration: ColumnDeclaration) -> DeclaredColumn:
+    def _declared(
+        self, caller: Caller, table: Table, schema: pa.Schema, declaration: ColumnDeclaration
+    ) -> DeclaredColumn:
         function, inputs = self._bound(table, schema, declaration)
         name, snapshot = declaration.name, self._sources.snapshot(table, None)
         column = ComputedColumn(
@@ -228,6 +246,7 @@ class ColumnOperations:
             has_auto_backfill=declaration.has_auto_backfill,
             field_ids={read: snapshot.field_ids[read] for read in inputs if read in snapshot.field_ids},
             bound_version=snapshot.version,
+            owner=caller,
         )
         if column.names[0] != name:
             raise InvalidInput("outputs", f"has to begin with the column '{name}'")
@@ -256,6 +275,17 @@ class ColumnOperations:
         for declaration in declarations:
             for path, content in declaration.files.items():
                 self._files.write(self._files.key_of(f"{table.location}/{path}"), content)
+
+
+def _registered(
+    tx: JobTransaction, caller: Caller, item: DeclaredColumn, declaration: ColumnDeclaration
+) -> ComputedColumn:
+    """The column with the function's place in the catalog, where it is registered unless it is there."""
+    if declaration.origin is None:
+        key = tx.functions.add(item.function, caller.principal, item.table.ident.namespace)
+    else:
+        key = tx.functions.add_bound(item.function, caller.principal, declaration.origin)
+    return replace(item.column, function_namespace_id=key.namespace_id)
 
 
 def _read_by(declared: DeclaredColumn, schema: pa.Schema) -> pa.Schema:

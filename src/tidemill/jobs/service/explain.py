@@ -19,6 +19,7 @@ from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.pace import expected_idle_seconds, expected_seconds, past_job
+from tidemill.jobs.service.source_visibility import require_sources
 from tidemill.jobs.service.submissions import check_read_version, check_refresh
 from tidemill.jobs.stage_errors import RefreshWouldBeFull
 from tidemill.jobs.table_ports import TableVersions
@@ -65,6 +66,9 @@ class Explainer:
         self._clusters.check(request.cluster)
         with self._store.transaction() as tx:
             table = tx.tables.get(ident)
+            view = tx.derived.find_view(table.table_id)
+            if view is not None:
+                require_sources(tx, self._authorizer, caller, ident, view)
         declared = self._views.get_view(table)
         check_refresh(declared, request, self._versions)
         self._environments.resolve(caller, request.manifest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import pyarrow as pa
@@ -164,9 +164,9 @@ class _Walk:
                 self._tables[table_id] = tx.tables.find_by_id(table_id)
         return self._tables[table_id]
 
-    def functions(self, digests: Iterable[str]) -> Mapping[str, Function]:
+    def functions(self, view: MaterializedView) -> Sequence[Function]:
         with self._store.reading() as tx:
-            return {digest: tx.functions.get(digest) for digest in digests}
+            return [tx.functions.get(key) for key in view.function_keys]
 
     def columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
         source = self._table(view.sources[0].table_id)
@@ -197,7 +197,7 @@ def _computed_links(tx: JobTransaction, table_id: UUID) -> list[Link]:
     """Of the columns of a table that functions fill from others of it."""
     links: list[Link] = []
     for column in tx.derived.list_columns(table_id):
-        function = tx.functions.get(column.function_digest)
+        function = tx.functions.get(column.function_key)
         through = Through.EXPRESSION if function.is_expression else Through.FUNCTION
         links += [
             Link(

@@ -9,21 +9,28 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.callers import Caller, Permission
+from tidemill.catalog.model.callers import Caller, Permission, is_deployment
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import MAIN_BRANCH, Table
 from tidemill.catalog.ports import Authorizer
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.errors import ViewNotFound
+from tidemill.jobs.errors import OwnerRefused, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows, subject_of
 from tidemill.jobs.model.failures import RowError
 from tidemill.jobs.model.jobs import JobFilter, JobKind, JobState
 from tidemill.jobs.model.options import BackfillRequest, RefreshRequest, RowSelection
 from tidemill.jobs.model.plans import RefreshPlan
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, ViewKind, source_subject
+from tidemill.jobs.owners import OwnerRights
 from tidemill.jobs.planning.backfill import ColumnProgress
 from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
-from tidemill.jobs.ports import JobStore
+from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.service.source_visibility import (
+    REASON_IS_HIDDEN,
+    refusal_for,
+    require_sources,
+    sees_sources,
+)
 from tidemill.jobs.table_ports import SourceTables, TableVersions
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.progress import ViewAssessor
@@ -34,12 +41,18 @@ QUESTION: Final = RefreshRequest(policy=RefreshPolicy.AUTO)
 
 class ColumnProvenance:
     def __init__(
-        self, store: JobStore, authorizer: Authorizer, versions: TableVersions, assessor: Assessor
+        self,
+        store: JobStore,
+        authorizer: Authorizer,
+        versions: TableVersions,
+        assessor: Assessor,
+        rights: OwnerRights,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
         self._assessor = assessor
+        self._rights = rights
 
     def status(self, caller: Caller, ident: TableIdent, column: str, branch: str | None) -> ColumnStatus:
         declared = self._assessor.get_column(self._table(caller, ident, branch), column)
@@ -111,6 +124,7 @@ class ColumnProvenance:
     def _problem(self, declared: DeclaredColumn, progress: ColumnProgress) -> str | None:
         try:
             self._assessor.check_readable(declared, progress.snapshot)
+            self._rights.check_column(declared.column)
         except Unavailable:
             raise
         except TidemillError as error:
@@ -126,7 +140,7 @@ class ColumnProvenance:
             return tuple(
                 FunctionRows(
                     digest,
-                    tx.functions.get(digest).name,
+                    _function_name(tx, declared, digest),
                     len(rows),
                     is_current=digest == column.function_digest,
                     is_kept=digest in column.kept_digests,
@@ -138,6 +152,14 @@ class ColumnProvenance:
     def _table(self, caller: Caller, ident: TableIdent, branch: str | None) -> Table:
         self._authorizer.require(caller, Permission.READ, ident)
         return self._versions.get_branch(ident, branch or MAIN_BRANCH)
+
+
+def _function_name(tx: JobTransaction, declared: DeclaredColumn, digest: str) -> str:
+    column = declared.column
+    if digest == column.function_digest:
+        return declared.function.name
+    found = tx.functions.find_name(digest, column.table_id, column.function_namespace_id)
+    return f"{digest:.15}" if found is None else found
 
 
 def _states(progress: ColumnProgress, live: BitMap64) -> dict[RowSelection, BitMap64]:
@@ -186,7 +208,10 @@ class LastRefresh:
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """A view at its latest version; fresh when a refresh would find nothing to do, else with the reason."""
+    """A view at its latest version; fresh when a refresh would find nothing to do, else with the reason.
+
+    Without sources if the caller may not read all of them. It has no owner if it is the deployment's.
+    """
 
     view: tuple[str, ...]
     kind: ViewKind
@@ -197,6 +222,7 @@ class ViewStatus:
     reason: str
     sources: tuple[SourceStatus, ...]
     last_refresh: LastRefresh | None
+    owner: str | None = None
 
 
 class ViewStatusOperations:
@@ -207,17 +233,24 @@ class ViewStatusOperations:
         versions: TableVersions,
         assessor: ViewAssessor,
         sources: SourceTables,
+        rights: OwnerRights,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._versions = versions
         self._assessor = assessor
         self._sources = sources
+        self._rights = rights
 
     def status(self, caller: Caller, ident: TableIdent) -> ViewStatus:
         """Also of a view that cannot be refreshed any more: then the reason says why."""
         table, view = self._get_view(caller, ident)
         plan, reason = self._plan(table)
+        with self._store.reading() as tx:
+            is_hidden = not sees_sources(tx, self._authorizer, caller, view)
+        refusal = self._refusal(caller, view, is_hidden=is_hidden)
+        if is_hidden:
+            reason = _told_without_sources(plan)
         return ViewStatus(
             view=ident.levels,
             kind=view.kind,
@@ -225,8 +258,11 @@ class ViewStatusOperations:
             has_auto_refresh=view.has_auto_refresh,
             version=self._latest_version(table),
             is_fresh=plan is not None and plan.is_empty,
-            reason=reason,
-            sources=tuple(self._source(view, place, plan) for place in range(len(view.sources))),
+            reason=refusal or reason,
+            owner=None if view.owner is None or is_deployment(view.owner) else view.owner.principal,
+            sources=()
+            if is_hidden
+            else tuple(self._source(view, place, plan) for place in range(len(view.sources))),
             last_refresh=self._last_refresh(view),
         )
 
@@ -239,9 +275,10 @@ class ViewStatusOperations:
         after: int | None = None,
         limit: int = 1000,
     ) -> Sequence[RowError]:
-        """The source rows that the view's functions failed on."""
+        """The source rows that the view's functions failed on, for callers who may read them."""
         _, view = self._get_view(caller, ident)
         with self._store.reading() as tx:
+            require_sources(tx, self._authorizer, caller, ident, view)
             return tx.errors.list_of(view.view_id, after, limit, job_id)
 
     def _get_view(self, caller: Caller, ident: TableIdent) -> tuple[Table, MaterializedView]:
@@ -252,6 +289,14 @@ class ViewStatusOperations:
         if view is None:
             raise ViewNotFound(ident)
         return table, view
+
+    def _refusal(self, caller: Caller, view: MaterializedView, *, is_hidden: bool) -> str | None:
+        """Why a refresh would be refused with the rights of the owner, if it would."""
+        try:
+            self._rights.check_view(view.view_id)
+        except OwnerRefused as error:
+            return f"it cannot be refreshed: {refusal_for(caller, view, str(error), is_hidden=is_hidden)}"
+        return None
 
     def _plan(self, table: Table) -> tuple[RefreshPlan | None, str]:
         try:
@@ -298,3 +343,9 @@ class ViewStatusOperations:
             return None
         mode = None if last.result is None else last.result.get("mode")
         return LastRefresh(last.job_id, last.state, last.finished_at, mode)
+
+
+def _told_without_sources(plan: RefreshPlan | None) -> str:
+    if plan is None:
+        return f"it cannot be refreshed; {REASON_IS_HIDDEN}"
+    return "it is up to date" if plan.is_empty else "it is behind what it is made from"

@@ -36,6 +36,12 @@ from tidemill.jobs.planning.column_progress import Assessor, DeclaredColumn
 from tidemill.jobs.ports import JobStore
 from tidemill.jobs.service.environments import EnvironmentOperations
 from tidemill.jobs.service.job_changes import JobChanges
+from tidemill.jobs.service.source_visibility import (
+    REASON_IS_HIDDEN,
+    sees_sources,
+    shown_events,
+    shown_jobs,
+)
 from tidemill.jobs.table_ports import SourceTables, TableVersions
 from tidemill.jobs.views.behavior import DeclaredView
 from tidemill.jobs.views.kinds import behavior_of
@@ -88,8 +94,7 @@ class JobOperations:
     def submit_refresh(
         self, caller: Caller, ident: TableIdent, request: RefreshRequest, idempotency_key: str | None
     ) -> Job:
-        declared = self._declared_view(caller, ident, request.cluster)
-        check_refresh(declared, request, self._versions)
+        declared = self._declared_view(caller, ident, request)
         request = self._environments.resolved(caller, request)
         subject_id = declared.view.view_id
         return self._submit(caller, declared.table, JobKind.REFRESH, subject_id, request, idempotency_key)
@@ -98,7 +103,7 @@ class JobOperations:
         self, caller: Caller, ident: TableIdent, request: VerifyRequest, idempotency_key: str | None
     ) -> Job:
         """A verification stands in nobody's way, so it is a subject of its own."""
-        declared = self._declared_view(caller, ident, request.cluster)
+        declared = self._declared_view(caller, ident, request)
         subject_id = uuid5(declared.view.view_id, idempotency_key or str(uuid4()))
         return self._submit(caller, declared.table, JobKind.VERIFY, subject_id, request, idempotency_key)
 
@@ -112,8 +117,8 @@ class JobOperations:
     def get(self, caller: Caller, job_id: str) -> Job:
         with self._store.reading() as tx:
             job = tx.jobs.get(job_id)
-        self._authorizer.require(caller, Permission.READ, job.table)
-        return job
+            self._authorizer.require(caller, Permission.READ, job.table)
+            return shown_jobs(tx, self._authorizer, caller, [job])[0]
 
     def list_recent(
         self,
@@ -133,12 +138,13 @@ class JobOperations:
         with self._store.reading() as tx:
             table_id = None if table is None else tx.tables.get(table).table_id
             wanted = JobFilter(table_id, kind=kind, state=state)
-            return list_visible(
+            jobs = list_visible(
                 Page(before, limit),
                 fetch=lambda part: tx.jobs.list_recent(part.after, limit, wanted),
                 name_of=lambda job: job.job_id,
                 is_visible=lambda job: self._authorizer.sees(caller, job.table),
             )
+            return shown_jobs(tx, self._authorizer, caller, jobs)
 
     def cancel(self, caller: Caller, job_id: str) -> Job:
         job = self.get(caller, job_id)
@@ -168,9 +174,10 @@ class JobOperations:
         return resumed
 
     def events(self, caller: Caller, job_id: str, after: int) -> Sequence[JobEvent]:
-        self.get(caller, job_id)
+        job = self.get(caller, job_id)
         with self._store.reading() as tx:
-            return tx.events.list_after(job_id, after)
+            events = tx.events.list_after(job_id, after)
+            return shown_events(tx, self._authorizer, caller, job, events)
 
     def _revisions(self, job_ids: Collection[str]) -> Mapping[str, JobRevision]:
         with self._store.reading() as tx:
@@ -187,10 +194,23 @@ class JobOperations:
             self._sources.check_where(declared.table, request.where)
         return declared
 
-    def _declared_view(self, caller: Caller, ident: TableIdent, cluster: str | None) -> DeclaredView:
+    def _declared_view(
+        self, caller: Caller, ident: TableIdent, request: RefreshRequest | VerifyRequest
+    ) -> DeclaredView:
         self._authorizer.require(caller, Permission.COMPUTE, ident)
-        self._clusters.check(cluster)
-        return self._views.get_view(self._table(ident))
+        self._clusters.check(request.cluster)
+        table = self._table(ident)
+        try:
+            declared = self._views.get_view(table)
+            if isinstance(request, RefreshRequest):
+                check_refresh(declared, request, self._versions)
+        except InvalidInput as error:
+            with self._store.reading() as tx:
+                view = tx.derived.find_view(table.table_id)
+                if view is None or sees_sources(tx, self._authorizer, caller, view):
+                    raise
+            raise InvalidInput(error.field, f"cannot be done with {ident} now; {REASON_IS_HIDDEN}") from None
+        return declared
 
     def _table(self, ident: TableIdent) -> Table:
         with self._store.reading() as tx:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 
 from tidemill.catalog.errors import TableAlreadyExists, TableNotFound
-from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
+from tidemill.catalog.model.callers import Caller, Permission, is_deployment
+from tidemill.catalog.model.identifiers import (
+    ROOT_NAMESPACE_ID,
+    NamespacePath,
+    TableIdent,
+    table_ident,
+)
 from tidemill.catalog.model.tables import Page, Table, TableKind
 from tidemill.catalog.operations.visibility import require_visible
 from tidemill.catalog.ports import Authorizer, TableFiles
@@ -19,6 +24,7 @@ from tidemill.jobs.errors import ViewNotFound
 from tidemill.jobs.model.options import RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, SourceQuery, ViewSource, frozen
 from tidemill.jobs.ports import JobStore, JobTransaction
+from tidemill.jobs.service.source_visibility import sees_sources
 from tidemill.jobs.service.submissions import JobOperations
 from tidemill.jobs.service.unchanged_columns import ColumnsChanged, check_unchanged, retry_changed
 from tidemill.jobs.table_ports import SourceTables, TableData
@@ -42,11 +48,16 @@ class CreatedView:
 
 @dataclass(frozen=True)
 class DescribedView:
-    """A view with its table and its sources; None for those that have been dropped."""
+    """A view with its table, the names of its functions and its sources; None for those that were dropped.
+
+    `is_hidden` if the caller may not read all sources, and therefore not learn how the view is made.
+    """
 
     table: Table
     view: MaterializedView
     sources: tuple[Table | None, ...]
+    functions: tuple[str, ...] = ()
+    is_hidden: bool = False
 
     @property
     def source(self) -> Table | None:
@@ -88,17 +99,19 @@ class ViewOperations:
         settled = self._settled(ident, definition, sources)
         view_id = uuid4()
         table = Table(view_id, ident, self._files.location_of(view_id), TableKind.VIEW)
-        view = _view(view_id, definition, settled, sources)
+        view = replace(_view(view_id, definition, settled, sources), owner=caller)
 
         def remember(tx: JobTransaction, _: int) -> None:
             _lock_sources(tx, sources)
             for source, version in zip(sources, versions, strict=True):
                 check_unchanged(tx, self._data, source.table, version, source.schema)
             tx.tables.add(table)
+            namespace_id = ROOT_NAMESPACE_ID
             # Whoever declares the same functions at this moment adds them in the same order.
             for function in sorted(definition.functions, key=lambda f: (f.name, f.digest)):
-                tx.functions.add(function, caller.principal)
-            tx.derived.add_view(view)
+                key = tx.functions.add(function, caller.principal, ident.namespace)
+                namespace_id = key.namespace_id
+            tx.derived.add_view(replace(view, function_namespace_id=namespace_id))
 
         empty = pa.RecordBatchReader.from_batches(settled.output, [])
         try:
@@ -115,7 +128,24 @@ class ViewOperations:
             view = tx.derived.find_view(table.table_id)
             if view is None:
                 raise ViewNotFound(ident)
-            return _described(tx, table, view)
+            return self._described(tx, caller, table, view)
+
+    def set_owner(self, caller: Caller, ident: TableIdent, owner: str) -> None:
+        """Makes the caller the owner, or anybody if the caller administrates the whole catalog.
+
+        Otherwise an administrator of the view's namespace could read with the rights of others.
+        """
+        self._authorizer.require(caller, Permission.ADMIN, ident)
+        if owner != caller.principal:
+            self._authorizer.require(caller, Permission.ADMIN, NamespacePath())
+        new_owner = caller if owner == caller.principal else Caller(owner)
+        if is_deployment(new_owner) and not is_deployment(caller):
+            raise InvalidInput("owner", f"{owner!r} stands for the server itself; name a client or a user")
+        with self._store.transaction() as tx:
+            table = tx.tables.get(ident)
+            if tx.derived.find_view(table.table_id) is None:
+                raise ViewNotFound(ident)
+            tx.derived.set_owner(table.table_id, new_owner)
 
     def list_in(self, caller: Caller, namespace: NamespacePath) -> Sequence[DescribedView]:
         """Those directly in the namespace that the caller sees, sorted by name."""
@@ -124,7 +154,18 @@ class ViewOperations:
             views = {view.view_id: view for view in tx.derived.list_views()}
             tables = [table for table in tx.tables.list_in(namespace, Page()) if table.table_id in views]
             seen = [table for table in tables if self._authorizer.sees(caller, table.ident)]
-            return [_described(tx, table, views[table.table_id]) for table in seen]
+            return [self._described(tx, caller, table, views[table.table_id]) for table in seen]
+
+    def _described(
+        self, tx: JobTransaction, caller: Caller, table: Table, view: MaterializedView
+    ) -> DescribedView:
+        return DescribedView(
+            table,
+            view,
+            tuple(tx.tables.find_by_id(source.table_id) for source in view.sources),
+            tuple(tx.functions.get(key).name for key in view.function_keys),
+            is_hidden=not sees_sources(tx, self._authorizer, caller, view),
+        )
 
     def project(self, caller: Caller, query: SourceQuery, field: str) -> tuple[pa.Schema, int]:
         """The columns that a query yields, and the version of the source that it was checked against.
@@ -210,10 +251,6 @@ def _check_cycles(
 
 def _cyclic(definition: ViewDefinition, reason: str) -> InvalidInput:
     return InvalidInput(definition.query_field, f"is a cyclic definition: {reason}")
-
-
-def _described(tx: JobTransaction, table: Table, view: MaterializedView) -> DescribedView:
-    return DescribedView(table, view, tuple(tx.tables.find_by_id(source.table_id) for source in view.sources))
 
 
 def _lock_sources(tx: JobTransaction, sources: Sequence[ReadSource]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ PATH: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_]\w*))(?:\.(?:`(?:[^`
 class DefinitionReader(Protocol):
     """What has to be looked up to read the definition of a view."""
 
-    def functions(self, digests: Iterable[str]) -> Mapping[str, Function]: ...
+    def functions(self, view: MaterializedView) -> Sequence[Function]: ...
 
     def columns_read(self, view: MaterializedView, expression: str) -> Sequence[str] | None:
         """The columns of the first source that an expression reads; None if the source is gone."""
@@ -60,10 +60,7 @@ class SourceLinks:
     def __init__(self, view: MaterializedView, reader: DefinitionReader) -> None:
         self._view = view
         self._reader = reader
-        digests = {column.function_digest for column in view.columns}
-        if view.function_digest is not None:
-            digests.add(view.function_digest)
-        self._functions = reader.functions(digests)
+        self._functions = {function.digest: function for function in reader.functions(view)}
 
     def filter(self) -> list[Link]:
         """Which rows there are."""

@@ -245,9 +245,9 @@ def _find_consumed(
 
 
 def _calls(tx: JobTransaction, view: MaterializedView) -> tuple[FunctionCall, ...]:
+    functions = {key.digest: tx.functions.get(key) for key in view.function_keys}
     if view.function_digest is not None:
-        return (FunctionCall(tx.functions.get(view.function_digest), view.inputs),)
+        return (FunctionCall(functions[view.function_digest], view.inputs),)
     return tuple(
-        FunctionCall(tx.functions.get(column.function_digest), column.inputs, column.name)
-        for column in view.columns
+        FunctionCall(functions[column.function_digest], column.inputs, column.name) for column in view.columns
     )

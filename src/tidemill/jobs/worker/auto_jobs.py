@@ -14,7 +14,7 @@ from tidemill.catalog.model.callers import Caller
 from tidemill.catalog.model.identifiers import TableIdent
 from tidemill.catalog.model.tables import Table
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive
+from tidemill.jobs.errors import ColumnNotComputed, JobAlreadyActive, OwnerRefused
 from tidemill.jobs.model.columns import ComputedColumn
 from tidemill.jobs.model.jobs import Job, JobFilter, JobKind
 from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
@@ -93,7 +93,10 @@ class AutoRefresh:
         submit: SubmitRefresh,
         caller: Caller,
         policy: AutoRefreshPolicy,
+        check: Callable[[UUID], None] = lambda view_id: None,
     ) -> None:
+        """`check` raises for a view that its owner may not have refreshed."""
+        self._check = check
         self._store = store
         self._versions = versions
         self._assessor = assessor
@@ -171,6 +174,7 @@ class AutoRefresh:
         plan = self._assessor.plan(self._assessor.get_view(table), QUESTION)
         if not self._is_due(plan, consumed):
             return None
+        self._check(view.view_id)
         # A job that failed is not tried again before a source, the view or its definition has changed.
         key = f"auto/{view.view_id}/{view.digest}/{seen.latest[0]}/{_versions(plan.changes)}"
         return self._submit(self._caller, table.ident, REQUEST, key)
@@ -254,7 +258,10 @@ class AutoBackfill:
         submit: SubmitBackfill,
         caller: Caller,
         policy: AutoBackfillPolicy,
+        check: Callable[[ComputedColumn], None] = lambda column: None,
     ) -> None:
+        """`check` raises OwnerRefused for a column whose owner may not use its function."""
+        self._check = check
         self._store = store
         self._assessor = assessor
         self._submit = submit
@@ -289,10 +296,11 @@ class AutoBackfill:
             if plan_backfill(progress, request, slots=1).rows < self._policy.rows:
                 self._idle[known] = progress.snapshot.version
                 return None
+            self._check(column)
             # A job that failed is not tried again before the table or the function has changed.
             key = f"auto/{column.column_id}/{column.function_digest}/{progress.snapshot.version}"
             return self._submit(self._caller, table.ident, request, key)
-        except (ColumnNotComputed, JobAlreadyActive, TableColumnNotFound):
+        except (ColumnNotComputed, JobAlreadyActive, OwnerRefused, TableColumnNotFound):
             return None
 
     def _find_declared(self, table: Table, column: ComputedColumn) -> DeclaredColumn | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -125,7 +125,10 @@ class JobWorker:
         policy: LeasePolicy,
         runners: Mapping[type[JobRequest], JobRunner],
         cluster: str = DEFAULT_CLUSTER,
+        check: Callable[[Job], None] = lambda job: None,
     ) -> None:
+        """`check` raises for a job that may not run any more."""
+        self._check = check
         self._store = store
         self._owner = owner
         self._policy = policy
@@ -153,6 +156,7 @@ class JobWorker:
         with self._kept_alive(running), suppress(LeaseLost), acting(_publication(job)):
             try:
                 running.check()
+                self._check(job)
                 result = self._runners[type(job.request)].run(running, job.request)
             except LeaseLost:
                 raise

@@ -10,7 +10,7 @@ from tidemill.catalog.model.functions import (
     Function,
     FunctionKind,
     decode_base64,
-    decode_envelope,
+    received_function,
 )
 from tidemill.catalog.model.json_values import read_choice
 from tidemill.errors import InvalidInput, Unsupported
@@ -204,4 +204,4 @@ def _require_backend(column: Fields) -> None:
 
 def _function(fields: Fields, key: str) -> Function:
     name = fields.name_of(key)
-    return decode_envelope(decode_base64(fields.required_text(key), name), name)
+    return received_function(decode_base64(fields.required_text(key), name), name)

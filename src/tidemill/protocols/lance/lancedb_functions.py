@@ -19,7 +19,7 @@ from tidemill.catalog.model.functions import (
     decode_base64,
     source_function,
 )
-from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, namespace_path
+from tidemill.catalog.model.identifiers import TableIdent, namespace_path
 from tidemill.errors import InvalidInput, Unsupported
 from tidemill.jobs.model.columns import ColumnOutput
 from tidemill.jobs.service.columns import ColumnDeclaration
@@ -61,12 +61,6 @@ def registration(ident: TableIdent, body: Fields) -> Function:
 def stored_name(ident: TableIdent) -> str:
     """The name in our catalog. lancedb's names never contain the delimiter."""
     return DEFAULT_DELIMITER.join(ident.levels)
-
-
-def is_listed(registered: RegisteredFunction, namespace: NamespacePath) -> bool:
-    """Whether lancedb's client registered it directly in the namespace."""
-    *levels, _ = registered.function.name.split(DEFAULT_DELIMITER)
-    return is_registration(registered.function) and tuple(levels) == namespace.levels
 
 
 def is_registration(function: Function) -> bool:
@@ -138,6 +132,7 @@ def bound_columns(fields: Fields, registered: RegisteredFunction) -> ColumnDecla
     return ColumnDeclaration(
         name=outputs[0].name,
         function=_with_arguments(function, application),
+        origin=registered.key,
         inputs=_inputs(function, application),
         siblings=() if outputs[0].struct_field is None else outputs,
     )

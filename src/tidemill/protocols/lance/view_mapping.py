@@ -17,9 +17,9 @@ from tidemill.catalog.model.functions import (
     Function,
     FunctionKind,
     decode_base64,
-    decode_envelope,
     decode_schema,
     geneva_function,
+    received_function,
     value_output,
 )
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent, table_ident
@@ -403,7 +403,7 @@ def _view_function(spec: Fields) -> tuple[Function, tuple[str, ...]]:
 
 def _function(fields: Fields, key: str) -> Function:
     name = fields.name_of(key)
-    return decode_envelope(decode_base64(fields.required_text(key), name), name)
+    return received_function(decode_base64(fields.required_text(key), name), name)
 
 
 def is_sql_view(fields: Fields) -> bool:
@@ -434,15 +434,16 @@ def sql_view_definition(fields: Fields) -> ViewDefinition:
     )
 
 
-def described_view_json(
-    described: DescribedView, version: int | None, functions: list[str]
-) -> dict[str, Any]:
+def described_view_json(described: DescribedView, version: int | None) -> dict[str, Any]:
+    """Says nothing of how a view is made to those who may not read what it is made from."""
     view, source = described.view, described.source
+    if described.is_hidden:
+        view, source = replace(view, query=UNREADABLE_QUERY, statement=None), None
     levels = view.query.source if source is None else source.ident.levels
     return {
         "name": described.table.ident.name,
         "namespace_path": list(described.table.ident.namespace.levels),
-        "query": view_text(view, levels, functions),
+        "query": "" if described.is_hidden else view_text(view, levels, list(described.functions)),
         "source_table": levels[-1] if levels else "",
         "source_namespace": list(NamespacePath(tuple(levels[:-1])).levels),
         "projections": [

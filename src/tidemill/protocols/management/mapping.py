@@ -6,7 +6,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tidemill.catalog.model.functions import Environment, Function
+from tidemill.catalog.model.functions import Environment, Function, RegisteredFunction
+from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import MAIN_BRANCH
 from tidemill.errors import InvalidInput
 from tidemill.jobs.model.columns import ColumnStatus
@@ -69,10 +70,19 @@ def event_json(event: JobEvent) -> dict[str, Any]:
     return {"sequence": event.sequence, "at": time_text(event.at), "kind": event.kind, "data": event.data}
 
 
-def function_json(function: Function) -> dict[str, Any]:
+def registered_json(registered: RegisteredFunction) -> dict[str, Any]:
+    return {
+        **function_json(registered.function, registered.namespace or NamespacePath()),
+        "version": registered.version,
+        "owner": registered.registered_by,
+    }
+
+
+def function_json(function: Function, namespace: NamespacePath) -> dict[str, Any]:
     """Omits the code, which is large and must not be run by accident."""
     return {
         "name": function.name,
+        "namespace": list(namespace.levels),
         "digest": function.digest,
         "kind": function.kind.value,
         "parameters": list(function.parameters),
@@ -124,6 +134,7 @@ def view_status_json(status: ViewStatus) -> dict[str, Any]:
         "version": status.version,
         "is_fresh": status.is_fresh,
         "reason": status.reason,
+        "owner": status.owner,
         "sources": [_source_json(source) for source in status.sources],
         "last_refresh": None if status.last_refresh is None else _last_refresh_json(status.last_refresh),
     }

@@ -23,6 +23,7 @@ from tidemill.store.migrations import (
     m0011_access,
     m0012_audit,
     m0013_sealed_variables,
+    m0014_function_owners,
 )
 from tidemill.store.schema import schema_migrations
 
@@ -42,6 +43,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     m0011_access.upgrade,
     m0012_audit.upgrade,
     m0013_sealed_variables.upgrade,
+    m0014_function_owners.upgrade,
 )
 """In order, starting with number 1. A released migration never changes."""
 

@@ -30,7 +30,9 @@ class Functions(FunctionOperations):
     def __init__(self, *names: str) -> None:
         self._names = names
 
-    def list_registered(self, caller: Caller) -> Sequence[RegisteredFunction]:
+    def list_registered(
+        self, caller: Caller, namespace: NamespacePath | None = None
+    ) -> Sequence[RegisteredFunction]:
         return [
             RegisteredFunction(
                 source_function("f", "source", ("x",), pa.int64(), name=name, python="3.11"),

@@ -49,6 +49,7 @@ def test_a_view_tells_how_far_it_is_behind(stand: Stand) -> None:
         "version": 4,
         "is_fresh": False,
         "reason": "the rows changed since source version 2 are known",
+        "owner": None,
         "sources": [
             {
                 "source": ["docs", "pages"],

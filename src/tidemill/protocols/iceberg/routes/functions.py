@@ -1,4 +1,7 @@
-"""Registered Python functions as Iceberg functions. They belong to no namespace and are listed in all."""
+"""Registered Python functions as Iceberg functions.
+
+Each is listed in its namespace. Those of the root, which the protocol cannot name, are listed in all.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,18 @@ def function_metadata(versions: Sequence[RegisteredFunction]) -> dict[str, Any]:
     definitions = {key: _like_newest(same) for key, same in by_signature.items()}
     newest = versions[-1].function
     return {
-        "function-uuid": str(uuid5(NAMESPACE_URL, NAME_PREFIX + newest.name)),
+        "function-uuid": str(uuid5(NAMESPACE_URL, NAME_PREFIX + _full_name(versions[-1]))),
         "format-version": FORMAT_VERSION,
         "definitions": [_definition(key, same) for key, same in definitions.items()],
         "definition-log": _log(definitions),
         "properties": {"tidemill.digest": newest.digest, "tidemill.kind": newest.kind.value},
     }
+
+
+def _full_name(registered: RegisteredFunction) -> str:
+    """The name with its namespace, which the names of lancedb's functions have already."""
+    prefix = "".join(f"{level}$" for level in (registered.namespace or NamespacePath()).levels)
+    return prefix + registered.function.name.removeprefix(prefix)
 
 
 def _definition_id(function: Function) -> str:
@@ -169,10 +178,11 @@ FUNCTIONS: Final = "/namespaces/{namespace}/functions"
 
 
 def list_functions(call: Call) -> Response:
-    namespace = _existing_namespace(call)
+    namespace = namespace_of(call)
+    listed = _functions_in(call, namespace)
 
     def names(page: Page) -> Sequence[str]:
-        found = {item.function.name for item in call.operations.functions.list_registered(call.caller)}
+        found = {item.function.name for item in listed}
         following = sorted(name for name in found if page.after is None or name > page.after)
         return following[: page.limit]
 
@@ -182,19 +192,21 @@ def list_functions(call: Call) -> Response:
 
 
 def load_function(call: Call) -> Response:
-    _existing_namespace(call)
     name = call.parameters["function"]
-    functions = call.operations.functions.list_registered(call.caller)
-    versions = [item for item in functions if item.function.name == name]
+    functions = _functions_in(call, namespace_of(call))
+    named = [item for item in functions if item.function.name == name]
+    # One of the namespace hides one of the root.
+    versions = [item for item in named if item.namespace != NamespacePath()] or named
     if not versions:
         raise FunctionNotFound(name)
     return json_response({"metadata": function_metadata(versions)})
 
 
-def _existing_namespace(call: Call) -> NamespacePath:
-    namespace = namespace_of(call)
+def _functions_in(call: Call, namespace: NamespacePath) -> list[RegisteredFunction]:
+    """Raises NamespaceNotFound."""
     call.operations.namespaces.describe(call.caller, namespace)
-    return namespace
+    registered = call.operations.functions.list_registered(call.caller)
+    return [item for item in registered if item.namespace in {NamespacePath(), namespace}]
 
 
 ROUTES: Final = (

@@ -66,7 +66,7 @@ def alter_table_add_columns(call: Call) -> Response:
 def _function(call: Call, body: Fields) -> RegisteredFunction:
     """The function version in the request. Its digest must be the one that the client was given."""
     ident, version, digest = function_reference(body)
-    registered = call.operations.functions.get(call.caller, stored_name(ident), version)
+    registered = call.operations.functions.get(call.caller, ident.namespace, stored_name(ident), version)
     if registered.function.digest != digest or not is_registration(registered.function):
         raise FunctionNotFound(stored_name(ident), f" version {version} with object id {digest:.100}")
     return registered

@@ -22,7 +22,6 @@ from tidemill.protocols.http.call import Call, json_response
 from tidemill.protocols.http.fields import Fields, namespace_of
 from tidemill.protocols.http.routing import BodyKind, Route
 from tidemill.protocols.lance.lancedb_functions import (
-    is_listed,
     is_registration,
     job_id_of,
     registration,
@@ -44,16 +43,14 @@ OFFSET_BITS: Final = 32
 def create_function(call: Call) -> Response:
     """Registers at once. The job id in the response is that of a job that has already succeeded."""
     ident, body = table_request(call)
-    if not ident.namespace.is_root:
-        call.operations.namespaces.describe(call.caller, ident.namespace)
-    function = call.operations.functions.register(call.caller, registration(ident, body))
+    function = call.operations.functions.register(call.caller, registration(ident, body), ident.namespace)
     return json_response({"job_id": job_id_of(function)}, 202)
 
 
 def describe_function(call: Call) -> Response:
     ident, body = table_request(call)
     name = stored_name(ident)
-    registered = call.operations.functions.get(call.caller, name, _version(body))
+    registered = call.operations.functions.get(call.caller, ident.namespace, name, _version(body))
     if not is_registration(registered.function):
         raise FunctionNotFound(name)
     return json_response(version_json(registered))
@@ -63,18 +60,15 @@ def drop_function(call: Call) -> Response:
     """Columns that use the function keep working. Dropping an unknown function succeeds."""
     ident, body = table_request(call)
     try:
-        call.operations.functions.drop(call.caller, stored_name(ident), _version(body))
+        call.operations.functions.drop(call.caller, ident.namespace, stored_name(ident), _version(body))
     except FunctionNotFound:
         return json_response({"dropped": False})
     return json_response({"dropped": True})
 
 
 def list_functions(call: Call) -> Response:
-    namespace = namespace_of(call)
-    if not namespace.is_root:
-        call.operations.namespaces.describe(call.caller, namespace)
-    registered = call.operations.functions.list_registered(call.caller)
-    listed = [version_json(item) for item in registered if is_listed(item, namespace)]
+    registered = call.operations.functions.list_registered(call.caller, namespace_of(call))
+    listed = [version_json(item) for item in registered if is_registration(item.function)]
     return json_response({"functions": [{"definition": version} for version in listed]})
 
 

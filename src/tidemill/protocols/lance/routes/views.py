@@ -50,15 +50,7 @@ def describe_materialized_view(call: Call) -> Response:
     ident, _ = table_request(call)
     described = call.operations.views.describe(call.caller, ident)
     version = call.operations.versions.find_latest(described.table)
-    digests = {described.view.function_digest, *(column.function_digest for column in described.view.columns)}
-    names = [
-        registered.function.name
-        for registered in (
-            call.operations.functions.list_registered(call.caller) if digests != {None} else ()
-        )
-        if registered.function.digest in digests
-    ]
-    return json_response(described_view_json(described, None if version is None else version.version, names))
+    return json_response(described_view_json(described, None if version is None else version.version))
 
 
 def drop_materialized_view(call: Call) -> Response:

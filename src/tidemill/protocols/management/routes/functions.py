@@ -6,22 +6,35 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tidemill.catalog.model.functions import decode_envelope
+from tidemill.catalog.model.functions import received_function
+from tidemill.catalog.model.identifiers import NamespacePath, namespace_path
 from tidemill.jobs.service.environments import environment_of
 from tidemill.protocols.http.call import Call, json_response
-from tidemill.protocols.http.fields import read_object
+from tidemill.protocols.http.fields import delimiter_of, read_object, split_id
 from tidemill.protocols.http.routing import BodyKind, Route
-from tidemill.protocols.management.mapping import environment_json, function_json
+from tidemill.protocols.management.mapping import environment_json, function_json, registered_json
 
 
 def list_functions(call: Call) -> Response:
-    functions = call.operations.functions.list_all(call.caller)
-    return json_response({"functions": [function_json(function) for function in functions]})
+    """Those that the caller may read, of one namespace if the query names one."""
+    named = _namespace(call)
+    functions = call.operations.functions.list_registered(call.caller, named)
+    return json_response({"functions": [registered_json(registered) for registered in functions]})
 
 
 def register_function(call: Call) -> Response:
-    function = call.operations.functions.register(call.caller, decode_envelope(call.body, "body"))
-    return json_response(function_json(function))
+    """In the namespace that the query names, by default the root."""
+    namespace = _namespace(call) or NamespacePath()
+    function = received_function(call.body, "body")
+    function = call.operations.functions.register(call.caller, function, namespace)
+    return json_response(function_json(function, namespace))
+
+
+def _namespace(call: Call) -> NamespacePath | None:
+    joined = call.query.get("namespace")
+    if joined is None:
+        return None
+    return namespace_path(split_id(joined, delimiter_of(call)), "namespace")
 
 
 def list_manifests(call: Call) -> Response:

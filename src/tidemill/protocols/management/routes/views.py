@@ -24,6 +24,14 @@ def get_view_status(call: Call) -> Response:
     return json_response(view_status_json(call.operations.view_status.status(call.caller, table_of(call))))
 
 
+def set_view_owner(call: Call) -> Response:
+    body = read_object(call.body)
+    body.refuse_unknown({"owner"})
+    owner = body.required_text("owner")
+    call.operations.views.set_owner(call.caller, table_of(call), owner)
+    return json_response({"owner": owner})
+
+
 def verify_view(call: Call) -> Response:
     ident = table_of(call)
     request = verify_request(read_object(call.body))
@@ -55,6 +63,7 @@ def get_lineage(call: Call) -> Response:
 
 ROUTES: Final = (
     Route("GET", "/api/v1/views/{id}/status", get_view_status),
+    Route("POST", "/api/v1/views/{id}/owner", set_view_owner),
     Route("POST", "/api/v1/views/{id}/verify", verify_view),
     Route("GET", "/api/v1/views/{id}/errors", list_view_errors),
     Route("GET", "/api/v1/tables/{id}/lineage", get_lineage),
