@@ -175,10 +175,10 @@ OTHER_ROWS: Final = (
     Row(f"GET {NAMESPACE}/views", (read(HOME),), home()),
     Row(f"GET {VIEW}", (read(HOME),), still_view()),
     Row(f"HEAD {VIEW}", (read(HOME),), still_view()),
-    Row(f"GET {NAMESPACE}/functions", (read(ROOT),), home()),
+    Row(f"GET {NAMESPACE}/functions", (read(HOME),), home()),
     Row(
         f"GET {NAMESPACE}/functions/{{function}}",
-        (read(ROOT),),
+        (read(HOME),),
         lambda objects: request(parameters={"namespace": HOME, "function": objects.function()}),
     ),
     Row(f"POST {TABLE}/plan", (read(HOME),), still_table({})),

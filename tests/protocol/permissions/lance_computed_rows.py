@@ -21,6 +21,7 @@ from tests.protocol.permissions.matrix import (
     manage,
     on,
     read,
+    read_untold,
     request,
     write,
 )
@@ -74,7 +75,7 @@ COLUMN_ROWS: Final = (
     Row("POST /v1/table/{id}/add_columns", (write(HOME), function(HOME)), fresh(COMPUTED), "with a function"),
     Row(
         "POST /v1/table/{id}/add_columns",
-        (write(HOME), function(HOME), read(ROOT)),
+        (write(HOME),),
         registered_column,
         "with a registered function",
     ),
@@ -232,7 +233,7 @@ VIEW_ROWS: Final = (
     ),
     Row(
         "POST /v1/materialized_view/{id}/describe",
-        (read(ROOT),),
+        (read(HOME),),
         lambda objects: on(objects.function_view, {}),
         "with a function",
     ),
@@ -273,28 +274,27 @@ def paused_job(objects: Objects) -> Request:
 JOB_ROWS: Final = (
     Row("POST /v1/jobs/list", (browse(ROOT),), nothing({})),
     Row("POST /v1/jobs/describe", (read(HOME),), about_job()),
-    Row("POST /v1/jobs/describe", (read(ROOT),), about_registration, "of a registration"),
+    Row("POST /v1/jobs/describe", (read_untold(HOME),), about_registration, "of a registration"),
     Row("POST /v1/jobs/cancel", (compute(HOME),), about_job(is_fresh=True)),
-    Row("POST /v1/jobs/cancel", (read(ROOT),), about_registration, "of a registration, which is over"),
+    Row("POST /v1/jobs/cancel", (read_untold(HOME),), about_registration, "of a registration, which is over"),
     Row("POST /v1/jobs/query_events", (read(HOME),), about_job()),
     Row("POST /v1/jobs/pause", (compute(HOME),), about_job(is_fresh=True)),
     Row("POST /v1/jobs/resume", (compute(HOME),), paused_job),
 )
 
-# A function belongs to no namespace, whatever its name; a secret belongs to that of its name.
 FUNCTION_ROWS: Final = (
-    Row("POST /v1/function/{id}/create", (function(ROOT),), new(REGISTRATION)),
+    Row("POST /v1/function/{id}/create", (function(HOME),), new(REGISTRATION)),
     Row(
         "POST /v1/function/{id}/describe",
-        (read(ROOT),),
+        (read(HOME),),
         lambda objects: on(objects.function(), {"version": "1"}),
     ),
     Row(
         "POST /v1/function/{id}/drop",
-        (function(ROOT),),
+        (function(HOME),),
         lambda objects: on(objects.function(), {"version": "1"}),
     ),
-    Row("GET /v1/namespace/{id}/function/list", (read(ROOT),), home()),
+    Row("GET /v1/namespace/{id}/function/list", (read(HOME),), home()),
     Row("POST /v1/secret/{id}/create", (function(HOME),), new({"value": "hidden"})),
     Row(
         "POST /v1/secret/{id}/alter",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.protocol.permissions.matrix import (
+    AWAY,
     HOME,
     ROOT,
+    Need,
     Preparation,
     Request,
     Row,
@@ -16,10 +18,12 @@ from tests.protocol.permissions.matrix import (
     function,
     on,
     read,
+    read_untold,
     request,
 )
 from tests.protocol.permissions.objects import Objects, new_name
 from tests.protocol.view_wire import LENGTH
+from tidemill.catalog.model.callers import Permission
 from tidemill.catalog.model.functions import encode_envelope
 
 COLUMN: Final = {"column": "length"}
@@ -90,8 +94,20 @@ def granting_on_table(objects: Objects) -> Request:
 
 
 MANAGEMENT_ROWS: Final = (
-    Row("GET /api/v1/functions", (read(ROOT),), server()),
+    Row("GET /api/v1/functions", (browse(ROOT),), server()),
+    Row(
+        "GET /api/v1/functions",
+        (read(HOME),),
+        server(params={"namespace": HOME}),
+        "of a namespace",
+    ),
     Row("POST /api/v1/functions", (function(ROOT),), server(content=encode_envelope(LENGTH))),
+    Row(
+        "POST /api/v1/functions",
+        (function(HOME),),
+        server(content=encode_envelope(LENGTH), params={"namespace": HOME}),
+        "in a namespace",
+    ),
     Row("GET /api/v1/manifests", (read(ROOT),), server()),
     Row(
         "GET /api/v1/manifests/{name}",
@@ -118,10 +134,15 @@ MANAGEMENT_ROWS: Final = (
     Row("GET /api/v1/tables/{id}/errors", (read(HOME),), computed()),
     Row("GET /api/v1/views/{id}/status", (read(HOME),), view()),
     Row("POST /api/v1/views/{id}/verify", (compute(HOME),), view({})),
-    Row("GET /api/v1/views/{id}/errors", (read(HOME),), view()),
+    Row("GET /api/v1/views/{id}/errors", (read(HOME), read_untold(AWAY)), view()),
+    Row(
+        "POST /api/v1/views/{id}/owner",
+        (Need(Permission.ADMIN, ROOT),),
+        lambda objects: on(objects.materialized_view(), {"owner": "somebody"}),
+    ),
     Row("GET /api/v1/tables/{id}/lineage", (read(HOME),), computed()),
     Row("POST /api/v1/tables/{id}/explain", (read(HOME),), computed(COLUMN)),
-    Row("POST /api/v1/views/{id}/explain", (read(HOME),), view({})),
+    Row("POST /api/v1/views/{id}/explain", (read(HOME), read_untold(AWAY)), view({})),
     Row("GET /api/v1/jobs", (browse(ROOT),), server()),
     Row(
         "GET /api/v1/jobs",

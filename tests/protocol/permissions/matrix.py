@@ -35,6 +35,8 @@ class Need:
     namespace: str
     # Whether a grant on anything below is enough, as for listings, which show what the caller sees.
     is_browsing: bool = False
+    # Whether the refusal must not say what it is missing on.
+    is_untold: bool = False
 
     def __str__(self) -> str:
         if self.is_browsing:
@@ -91,6 +93,10 @@ class Row:
 
 def read(namespace: str) -> Need:
     return Need(Permission.READ, namespace)
+
+
+def read_untold(namespace: str) -> Need:
+    return Need(Permission.READ, namespace, is_untold=True)
 
 
 def browse(namespace: str) -> Need:

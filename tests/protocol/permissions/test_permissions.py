@@ -171,7 +171,9 @@ def check_forbidden(answer: httpx.Response, need: Need | None = None) -> None:
     else:
         code, message = body["code"], body["error"]
         assert code == 15
-    if need is not None:
+    if need is not None and need.is_untold:
+        assert need.namespace not in message.partition("lacks")[2].split()
+    elif need is not None:
         resource = need.namespace or "(root)"
         assert f"lacks the permission '{need.permission.value}' on {resource}" in message
 

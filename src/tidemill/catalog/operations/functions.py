@@ -55,6 +55,14 @@ class FunctionOperations:
             raise FunctionNotFound(digest)
         return matches[0]
 
+    def get_registration(self, caller: Caller, digest: str) -> RegisteredFunction:
+        """Raises PermissionDenied, whether the function exists or not, if the caller may not read it."""
+        try:
+            return self.get_by_digest(caller, digest)
+        except FunctionNotFound:
+            self._authorizer.require(caller, Permission.READ, ROOT_NAMESPACE)
+            raise
+
     def drop(
         self, caller: Caller, namespace: NamespacePath, name: str, version: int | None = None
     ) -> RegisteredFunction:

@@ -57,7 +57,8 @@ def test_a_function_is_registered_and_listed_without_its_code(stand: Stand) -> N
     assert answer.status_code == 200
     assert answer.json()["digest"] == LENGTH.digest
     (listed,) = stand.get("/api/v1/functions").json()["functions"]
-    assert listed == answer.json()
+    assert listed == answer.json() | {"version": 1, "owner": "local"}
+    assert listed["namespace"] == []
     assert "payload" not in listed
 
 

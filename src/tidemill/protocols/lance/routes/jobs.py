@@ -100,7 +100,7 @@ def _registration(call: Call, job_id: str) -> RegisteredFunction | None:
     if digest is None:
         return None
     try:
-        registered = call.operations.functions.get_by_digest(call.caller, digest)
+        registered = call.operations.functions.get_registration(call.caller, digest)
     except FunctionNotFound as error:
         raise JobNotFound(job_id) from error
     if not is_registration(registered.function):
