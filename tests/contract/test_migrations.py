@@ -8,15 +8,25 @@ from pathlib import Path
 from uuid import UUID
 
 import orjson
+import pyarrow as pa
 import pytest
+import sqlalchemy
 from pyroaring import BitMap64
-from sqlalchemy import Connection, Engine, Inspector, create_engine, insert, inspect, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Inspector,
+    create_engine,
+    insert,
+    inspect,
+    select,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import BigInteger, Boolean, Integer, LargeBinary, Text, TypeDecorator, TypeEngine, Uuid
 
 from tests.contract.samples import a_namespace
 from tests.sealing import CipherInMemory
-from tidemill.catalog.model.functions import Environment
+from tidemill.catalog.model.functions import Environment, encode_envelope, source_function
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page, TableKind
 from tidemill.catalog.sealed_variables import opened_variables
@@ -25,7 +35,8 @@ from tidemill.jobs.model.coverage import Coverage
 from tidemill.jobs.model.options import BackfillRequest, RefreshRequest
 from tidemill.jobs.model.views import MaterializedView, RefreshPolicy, SourceQuery, ViewKind, ViewSource
 from tidemill.store.engine import open_store
-from tidemill.store.migrations import m0013_sealed_variables
+from tidemill.store.migrations import m0013_sealed_variables, m0014_function_owners
+from tidemill.store.migrations.m0001_initial import TYPES
 from tidemill.store.migrations.runner import MIGRATIONS, migrate
 from tidemill.store.schema import (
     ROOT_ID,
@@ -54,6 +65,10 @@ INDEXES = {
     "tables_location",
     "view_sources_source",
 }
+
+EARLIER_FUNCTIONS = sqlalchemy.table(
+    "functions", *(sqlalchemy.column(name, kind) for name, kind in m0014_function_owners.COLUMNS.items())
+)
 
 
 @pytest.fixture
@@ -146,9 +161,10 @@ def test_what_was_there_before_jobs_could_be_paused_is_kept(new_url: str, engine
     with engine.begin() as connection:
         migrate(connection, MIGRATIONS[:2])
         for digest, name, at in (("b", "f", 1), ("a", "f", 1), ("c", "f", 9), ("d", "g", 5)):
+            bytes_type = TYPES[connection.dialect.name]["bytes"]
             connection.exec_driver_sql(
                 "INSERT INTO functions (digest, name, envelope, registered_by, registered_at)"
-                f" VALUES ('{digest}', '{name}', '', 'ada', {at})"
+                f" VALUES ('{digest}', '{name}', CAST('' AS {bytes_type}), 'ada', {at})"
             )
     open_store(new_url).close()
     with engine.begin() as connection:
@@ -347,3 +363,44 @@ def test_variables_are_not_left_in_clear_text_by_who_has_no_key(new_url: str, en
     with pytest.raises(Unavailable, match="not sealed yet"):
         open_store(new_url)
     assert stored_variables(engine) == [PLANTED, PLANTED]
+
+
+def test_functions_from_before_namespaces_are_in_the_root_or_in_the_one_of_their_name(
+    new_url: str, engine: Engine
+) -> None:
+    team, table_id = a_namespace("team"), "00000000000000000000000000000001"
+    named: dict[str, dict[str, dict[str, str]]] = {
+        "team$size": {"lancedb": {}},
+        "gone$size": {"lancedb": {}},
+        "size": {},
+    }
+    sources = [
+        source_function(
+            "size", "def size(x): ...", ["x"], pa.int64(), name=name, python="3.11", declared=declared
+        )
+        for name, declared in named.items()
+    ]
+    with engine.begin() as connection:
+        migrate(connection, MIGRATIONS[: MIGRATIONS.index(m0014_function_owners.upgrade)])
+        connection.exec_driver_sql(
+            f"INSERT INTO namespaces VALUES ('{team.namespace_id.hex}', '{ROOT_ID.hex}', 'team', '{{}}')"
+        )
+        connection.exec_driver_sql(
+            f"INSERT INTO tables VALUES ('{table_id}', '{ROOT_ID.hex}', 't', 'l', 'table', '{{}}')"
+        )
+        for function in sources:
+            row = {"digest": function.digest, "name": function.name, "envelope": encode_envelope(function)}
+            values = {**row, "registered_by": "ada", "registered_at": 1, "version": 1}
+            connection.execute(insert(EARLIER_FUNCTIONS).values(values))
+        connection.exec_driver_sql(
+            "INSERT INTO computed_columns (column_id, table_id, name, function_digest, inputs)"
+            f" VALUES ('{table_id}', '{table_id}', 'size', '{sources[0].digest}', '[]')"
+        )
+    store = open_store(new_url)
+    with store.transaction() as tx:
+        registered = {item.function.name: item.namespace for item in tx.functions.list_registered()}
+        (computed,) = tx.derived.list_columns(UUID(table_id))
+        assert tx.functions.get(computed.function_key) == sources[0]
+    assert registered == {"team$size": team.path, "gone$size": NamespacePath(), "size": NamespacePath()}
+    assert (computed.function_namespace_id, computed.owner) == (team.namespace_id, None)
+    store.close()

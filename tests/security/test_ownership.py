@@ -123,9 +123,9 @@ def test_a_digest_that_the_server_can_compute_is_not_taken_from_the_client(stand
 
 def test_whoever_knows_a_digest_changes_no_timeout_of_another_team(stand: Stand) -> None:
     with stand.lake("team_a") as team_a, stand.lake("stranger") as stranger:
-        slow = tidemill.udf(length, timeout=100.0)
+        slow = tidemill.udf(timeout=100.0)(length)
         team_a.register(slow, "team_a")
-        stranger.register(tidemill.udf(length, timeout=0.001), "team_c")
+        stranger.register(tidemill.udf(timeout=0.001)(length), "team_c")
         docs = team_a.create_table("team_a.timed", [{"id": 1, "text": "mill"}])
         docs.add_column("size", slow)
         docs.backfill("size").wait(TIMEOUT)
@@ -236,7 +236,7 @@ def test_a_withdrawn_grant_stops_the_flow(tmp_path_factory: pytest.TempPathFacto
         assert view.query().num_rows == 2
 
 
-SOURCE_UDF = tidemill.udf(length, name="shared_length")
+SOURCE_UDF = tidemill.udf(name="shared_length")(length)
 
 
 def wait_for(condition: Any) -> None:
