@@ -11,8 +11,8 @@ from uuid import UUID
 
 from tests.sealing import CipherInMemory
 from tidemill.catalog.model.callers import Caller, Permission
-from tidemill.catalog.model.functions import Environment, Function
-from tidemill.catalog.model.identifiers import Securable, TableIdent
+from tidemill.catalog.model.functions import Environment, Function, RegisteredFunction
+from tidemill.catalog.model.identifiers import NamespacePath, Securable, TableIdent
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound, ViewNotFound
 from tidemill.jobs.model.columns import ColumnStatus, FunctionRows
 from tidemill.jobs.model.failures import RowError
@@ -52,11 +52,12 @@ class Functions:
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
 
-    def register(self, function: Function) -> Function:
+    def register(self, function: Function, namespace: NamespacePath) -> Function:
         return self.functions.setdefault(function.digest, function)
 
-    def list_all(self) -> Sequence[Function]:
-        return list(self.functions.values())
+    def list_registered(self, namespace: NamespacePath | None) -> Sequence[RegisteredFunction]:
+        at = datetime(2026, 1, 2, tzinfo=UTC)
+        return [RegisteredFunction(function, 1, "local", at) for function in self.functions.values()]
 
 
 class Columns:
