@@ -62,6 +62,7 @@ from tidemill.spark.kernels import compute_pieces, fill_fragments
 from tidemill.spark.task_reports import StageScratch, TaskReport
 from tidemill.spark.views.rows import write_view_fragments
 from tidemill.spark.views.table_functions import write_table_fragments
+from tidemill.store.engine import SqlStore
 
 
 class InlineStageExecutor:
@@ -195,10 +196,14 @@ class Engine:
     """A lake under a folder, driven step by step."""
 
     def __init__(
-        self, root: Path, executor: StageExecutor | None = None, database_url: str | None = None
+        self,
+        root: Path,
+        executor: StageExecutor | None = None,
+        database_url: str | None = None,
+        store: SqlStore | None = None,
     ) -> None:
         self.settings = load_settings(root=root, database_url=database_url)
-        self.lake = open_adapters(self.settings)
+        self.lake = open_adapters(self.settings, store=store)
         self.operations = build_operations(self.lake, AbsentWorker(), lambda: None)
         self.inline_executor = InlineStageExecutor(f"{self.settings.job_files}/stages")
         self.executor = executor or self.inline_executor
@@ -260,6 +265,11 @@ class Engine:
             table = tx.tables.get(ident)
         namespace = CommittingNamespace(self.lake.versions, table)
         return lance.dataset(namespace_client=namespace, table_id=namespace.table_id)
+
+    def latest_version(self, ident: TableIdent) -> int:
+        with self.lake.store.transaction() as tx:
+            table = tx.tables.get(ident)
+        return self.lake.versions.get_latest(table).version
 
     def rows(self, ident: TableIdent, columns: Sequence[str] | None = None) -> pa.Table:
         return self.open(ident).to_table(columns=None if columns is None else list(columns))

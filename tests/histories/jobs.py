@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine
 
-from tests.engine import FUNCTION_CALLS, Crash, Engine, Moment, succeeded
+from tests.engine import FUNCTION_CALLS, Crash, Moment, succeeded
 from tests.histories.computing import CALLS, Call, Number, noted_function
+from tests.histories.lakes import TemporaryLake
 from tests.histories.ledger import Bounds, Ledger, Sight, Standing, View, bounds
 from tests.histories.writes import COMPUTED, PaperTable, Write
 from tidemill.catalog.model.callers import LOCAL_CALLER
@@ -70,8 +69,8 @@ class JobHistory(RuleBasedStateMachine):
     has_stable_row_ids: ClassVar = True
 
     def begin(self, values: Sequence[Number], kinds: Sequence[FunctionKind]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tidemill-history-")
-        self.engine = Engine(Path(self._folder.name))
+        self._lake = TemporaryLake()
+        self.engine = self._lake.engine
         self._functions = {
             name: noted_function(name, kind) for name, kind in zip(FUNCTIONS, kinds, strict=True)
         }
@@ -88,9 +87,8 @@ class JobHistory(RuleBasedStateMachine):
         self.observe()
 
     def teardown(self) -> None:
-        if hasattr(self, "engine"):
-            self.engine.close()
-            self._folder.cleanup()
+        if hasattr(self, "_lake"):
+            self._lake.remove()
 
     def observe(self) -> set[int]:
         """To be called after every write; returns the rows that are others to the engine now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
@@ -87,7 +86,7 @@ class PaperTable:
             assert row == self.rows[row["id"]]
         if dataset.version not in self.versions:
             self.versions.append(dataset.version)
-        self.past[dataset.version] = deepcopy(self.rows), dict(self.names)
+        self.past[dataset.version] = _copied(self.rows), dict(self.names)
         return {row_id for row_id, known in before.items() if self.identities.get(row_id) != known}
 
     def values(self, column: str) -> dict[int, Number]:
@@ -212,7 +211,7 @@ class PaperTable:
         version = self.versions[max(0, len(self.versions) - 1 - back)]
         self._engine.open(self.ident).checkout_version(version).restore()
         rows, names = self.past[version]
-        self.rows, self.names = deepcopy(rows), dict(names)
+        self.rows, self.names = _copied(rows), dict(names)
 
     def overwrite(self) -> None:
         """All rows are written once more by somebody who has read them before: the values stay."""
@@ -287,3 +286,7 @@ class PaperTable:
 
 def among(ids: set[int]) -> str:
     return f"id IN ({', '.join(map(str, sorted(ids) or [-1]))})"
+
+
+def _copied(rows: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {row_id: dict(row) for row_id, row in rows.items()}

@@ -106,16 +106,21 @@ class Adapters:
 
 
 def open_adapters(
-    settings: ServerSettings, authorizer: Authorizer | None = None, evaluator: Evaluator | None = None
+    settings: ServerSettings,
+    authorizer: Authorizer | None = None,
+    evaluator: Evaluator | None = None,
+    store: SqlStore | None = None,
 ) -> Adapters:
     """Permissions come from the grants in the settings and the catalog, unless an authorizer is given.
 
-    Without an evaluator, expressions are evaluated in this process, without bounds.
+    Without an evaluator, expressions are evaluated in this process, without bounds. An open store replaces
+    the database in the settings.
     """
     evaluator = evaluator or InProcess()
     settings.root.mkdir(parents=True, exist_ok=True)
     cipher = InstallationCipher(settings)
-    store = open_store(settings.database, cipher, AuditOutput(settings.audit_rows, settings.audit_lines))
+    audit = AuditOutput(settings.audit_rows, settings.audit_lines)
+    store = store or open_store(settings.database, cipher, audit)
     files = open_warehouse(settings)
     access = settings.access()
     directory = AccessDirectory(store, access.grants)

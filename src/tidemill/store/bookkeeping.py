@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
 from pyroaring import BitMap64
-from sqlalchemy import Column, ColumnElement, Connection, Row, delete, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.errors import ConcurrentModification
@@ -20,6 +33,7 @@ from tidemill.jobs.model.failures import RowError, RowFailure
 from tidemill.jobs.model.jobs import Part
 from tidemill.jobs.model.views import function_subject, source_subject
 from tidemill.store.column_types import DatabaseTime
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.schema import (
     computed_columns,
     coverage,
@@ -333,8 +347,13 @@ def _storable(text: str) -> str:
 
 def next_number(connection: Connection, job_id: str, counter: Column[int]) -> int:
     """Returns 1, 2, 3… without duplicates or gaps: the job's row stays locked until the transaction ends."""
-    increment = update(jobs).where(jobs.c.job_id == job_id).values({counter: counter + 1}).returning(counter)
-    number = connection.scalar(increment)
-    if number is None:
+    found = _next_number_statement(counter).all(connection, {"job": job_id})
+    if not found:
         raise JobNotFound(job_id)
-    return number
+    return int(found[0][0])
+
+
+@cache
+def _next_number_statement(counter: Column[int]) -> CompiledStatement:
+    is_wanted = jobs.c.job_id == bindparam("job", type_=Text)
+    return CompiledStatement(update(jobs).where(is_wanted).values({counter: counter + 1}).returning(counter))

@@ -80,7 +80,8 @@ class _DialectStatement:
         self._to_database = {
             name: convert for name, convert in bind_converters.items() if convert is not None
         }
-        selected = list(getattr(statement, "selected_columns", ()))
+        # What a SELECT reads, or another statement returns.
+        selected = list(getattr(statement, "exported_columns", ()))
         self._make_row: Callable[[list[Any]], Any] = _row_type([column.key for column in selected])._make
         result_converters = [_reader(column.type, dialect) for column in selected]
         self._from_database = [

@@ -11,10 +11,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.catalog.auditing import note_job
@@ -46,6 +61,7 @@ from tidemill.jobs.model.options import (
 )
 from tidemill.store.bookkeeping import next_number
 from tidemill.store.column_types import DatabaseTime, in_milliseconds, value_of
+from tidemill.store.compiled_statements import CompiledStatement
 from tidemill.store.schema import job_events, jobs, workers
 
 
@@ -231,17 +247,19 @@ def job_of(row: Row[Any]) -> Job:
     )
 
 
+ADD_EVENT: Final = CompiledStatement(
+    insert(job_events).values(at=DatabaseTime()), columns=("job_id", "sequence", "kind", "data")
+)
+
+
 class SqlJobEvents:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def append(self, job_id: str, kind: str, data: dict[str, object]) -> None:
         sequence = next_number(self._connection, job_id, jobs.c.event_count)
-        self._connection.execute(
-            insert(job_events).values(
-                job_id=job_id, sequence=sequence, at=DatabaseTime(), kind=kind, data=data
-            )
-        )
+        values = {"job_id": job_id, "sequence": sequence, "kind": kind, "data": data}
+        ADD_EVENT.execute(self._connection, values)
 
     def list_after(self, job_id: str, sequence: int) -> Sequence[JobEvent]:
         query = (
@@ -282,43 +300,62 @@ class SqlWorkerRegistry:
         return seen
 
 
+FIND_HELD: Final = CompiledStatement(
+    select(jobs.c.job_id)
+    .where(
+        jobs.c.job_id == bindparam("job", type_=Text),
+        jobs.c.epoch == bindparam("held_epoch", type_=BigInteger),
+        jobs.c.state == JobState.RUNNING.value,
+    )
+    .with_for_update()
+)
+
+
+@cache
+def _claim_statement() -> CompiledStatement:
+    has_expired = and_(jobs.c.state == JobState.RUNNING.value, jobs.c.lease_until_at <= DatabaseTime())
+    oldest = (
+        select(jobs.c.job_id)
+        .where(
+            jobs.c.cluster == bindparam("where", type_=Text),
+            or_(jobs.c.state == JobState.QUEUED.value, has_expired),
+        )
+        .order_by(jobs.c.created_at, jobs.c.job_id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    return CompiledStatement(
+        update(jobs)
+        .where(jobs.c.job_id == oldest)
+        .values(
+            state=JobState.RUNNING.value,
+            epoch=jobs.c.epoch + 1,
+            attempt=jobs.c.attempt + 1,
+            owner=bindparam("new_owner", type_=Text),
+            lease_until_at=DatabaseTime() + bindparam("duration", type_=BigInteger),
+            started_at=func.coalesce(jobs.c.started_at, DatabaseTime()),
+            updated_at=DatabaseTime(),
+        )
+        .returning(jobs)
+    )
+
+
 class SqlJobLeases:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def claim(self, owner: str, duration: timedelta, cluster: str = DEFAULT_CLUSTER) -> Job | None:
-        has_expired = and_(jobs.c.state == JobState.RUNNING, jobs.c.lease_until_at <= DatabaseTime())
-        oldest = (
-            select(jobs.c.job_id)
-            .where(jobs.c.cluster == cluster, or_(jobs.c.state == JobState.QUEUED, has_expired))
-            .order_by(jobs.c.created_at, jobs.c.job_id)
-            .limit(1)
-            .with_for_update(skip_locked=True)
-            .scalar_subquery()
-        )
-        claimed = (
-            update(jobs)
-            .where(jobs.c.job_id == oldest)
-            .values(
-                state=JobState.RUNNING,
-                epoch=jobs.c.epoch + 1,
-                attempt=jobs.c.attempt + 1,
-                owner=owner,
-                lease_until_at=DatabaseTime() + in_milliseconds(duration),
-                started_at=func.coalesce(jobs.c.started_at, DatabaseTime()),
-                updated_at=DatabaseTime(),
-            )
-            .returning(jobs)
-        )
-        row = self._connection.execute(claimed).first()
-        return None if row is None else job_of(row)
+        values = {"new_owner": owner, "duration": in_milliseconds(duration), "where": cluster}
+        rows = _claim_statement().all(self._connection, values)
+        return job_of(rows[0]) if rows else None
 
     def renew(self, lease: Lease, duration: timedelta) -> Job:
         return job_of(self._change(lease, lease_until_at=DatabaseTime() + in_milliseconds(duration)))
 
     def check(self, lease: Lease) -> None:
-        query = select(jobs.c.job_id).where(_is_held(lease)).with_for_update()
-        if self._connection.scalar(query) is None:
+        values = {"job": lease.job_id, "held_epoch": lease.epoch}
+        if FIND_HELD.first(self._connection, values) is None:
             raise LeaseLost(lease.job_id, lease.epoch)
 
     def record_progress(self, lease: Lease, progress: Progress) -> None:

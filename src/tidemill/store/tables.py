@@ -21,7 +21,6 @@ from sqlalchemy import (
     exists,
     false,
     insert,
-    literal,
     literal_column,
     or_,
     select,
@@ -100,28 +99,7 @@ class SqlTableRepository:
         return None if row is None else _table(row, ident.namespace)
 
     def find_by_id(self, table_id: UUID) -> Table | None:
-        ancestors = (
-            select(
-                namespaces.c.namespace_id,
-                namespaces.c.parent_id,
-                namespaces.c.name,
-                literal(0).label("distance"),
-            )
-            .join(tables, tables.c.namespace_id == namespaces.c.namespace_id)
-            .where(tables.c.table_id == table_id)
-            .cte("above", recursive=True)
-        )
-        next_level = select(
-            namespaces.c.namespace_id, namespaces.c.parent_id, namespaces.c.name, ancestors.c.distance + 1
-        ).join(ancestors, namespaces.c.namespace_id == ancestors.c.parent_id)
-        ancestors = ancestors.union_all(next_level)
-        query = (
-            select(tables, ancestors.c.parent_id, ancestors.c.name.label("level"))
-            .join(ancestors, literal(1) == 1)
-            .where(tables.c.table_id == table_id, IS_LANCE)
-            .order_by(ancestors.c.distance.desc())
-        )
-        rows = self._connection.execute(query).all()
+        rows = _find_by_id_statement().all(self._connection, {"id": table_id})
         if not rows:
             return None
         levels = tuple(row.level for row in rows if row.parent_id is not None)
@@ -329,6 +307,36 @@ def _find_statement(depth: int) -> CompiledStatement:
         select(tables)
         .join(namespace, tables.c.namespace_id == namespace.c.namespace_id)
         .where(tables.c.name == bindparam("table_name"), IS_LANCE)
+    )
+
+
+@cache
+def _find_by_id_statement() -> CompiledStatement:
+    """A table with a row for each namespace above it, the outermost first."""
+    is_wanted = tables.c.table_id == bindparam("id", type_=tables.c.table_id.type)
+    ancestors = (
+        select(
+            namespaces.c.namespace_id,
+            namespaces.c.parent_id,
+            namespaces.c.name,
+            literal_column("0", BigInteger).label("distance"),
+        )
+        .join(tables, tables.c.namespace_id == namespaces.c.namespace_id)
+        .where(is_wanted)
+        .cte("above", recursive=True)
+    )
+    next_level = select(
+        namespaces.c.namespace_id,
+        namespaces.c.parent_id,
+        namespaces.c.name,
+        ancestors.c.distance + literal_column("1", BigInteger),
+    ).join(ancestors, namespaces.c.namespace_id == ancestors.c.parent_id)
+    ancestors = ancestors.union_all(next_level)
+    return CompiledStatement(
+        select(tables, ancestors.c.parent_id, ancestors.c.name.label("level"))
+        .join(ancestors, true())
+        .where(is_wanted, IS_LANCE)
+        .order_by(ancestors.c.distance.desc())
     )
 
 
