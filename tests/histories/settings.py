@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
 # Explaining traces every line, which makes a history several times slower.
 PHASES: Final = tuple(phase for phase in Phase if phase is not Phase.explain)
@@ -30,6 +31,28 @@ def follow_share(machine: type[RuleBasedStateMachine], share: int, examples: int
     run_state_machine_as_test(numbered, settings=history_settings(examples, steps))
 
 
-def follow_new(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
-    """Histories that nobody has drawn before."""
-    run_state_machine_as_test(machine, settings=history_settings(examples, steps, derandomize=False))
+@dataclass
+class Followed:
+    """How many histories, and steps in them, were begun."""
+
+    histories: int = 0
+    steps: int = 0
+
+
+def follow_new(machine: type[RuleBasedStateMachine], number: int, examples: int, steps: int) -> Followed:
+    """Histories that are drawn by this number; longer ones than those that are followed each time."""
+    followed = Followed()
+
+    class Counted(machine):  # type: ignore[misc, valid-type]  # the type is known when it runs
+        def __init__(self) -> None:
+            super().__init__()
+            followed.histories += 1
+
+        @invariant()
+        def count_step(self) -> None:
+            followed.steps += 1
+
+    chosen = history_settings(examples, steps, database=None)
+    Counted.__name__ = machine.__name__
+    run_state_machine_as_test(seed(number)(Counted), settings=chosen)
+    return followed
