@@ -256,6 +256,17 @@ def a_source_is_restored(lake: Lake) -> int:
     return 0
 
 
+def a_source_is_overwritten(lake: Lake) -> int:
+    """All rows get other ids."""
+    view = lake.view()
+    handle = lake.engine.open(lake.table)
+    handle.insert(handle.to_table(), mode="overwrite")
+    lake.update({"text": "'new'"}, "id < 10")
+    CALLS.clear()
+    succeeded(lake.engine.refresh(view))
+    return 10
+
+
 def a_sentence_is_inserted(lake: Lake) -> int:
     view = lake.chunks()
     lake.update({"text": "concat('A new one.', text)"}, "id < 10")
@@ -282,6 +293,7 @@ HISTORIES: Final = (
     History("view: 3 rows deleted, 1 result and 1 other value edited by hand", a_view_is_edited),
     History("view: 10 texts updated, all old versions of source and view gone", a_clean_up_of_all),
     History("view: 10 texts updated, source restored", a_source_is_restored),
+    History("view: source overwritten with the same rows, 10 texts updated", a_source_is_overwritten),
     History("view: one sentence inserted into each of 10 documents, with offsets", a_sentence_is_inserted),
 )
 

@@ -262,6 +262,26 @@ def checkpoints_are_used_whatever_they_were_computed_from(patch: pytest.MonkeyPa
     patch.setattr(checkpoint_files, "_of_inputs", lambda table, *_: table)
 
 
+def results_of_gone_rows_are_not_used(patch: pytest.MonkeyPatch) -> None:
+    """All rows of an overwritten source are computed again."""
+    patch.setattr(view_kernels, "_gone_results", lambda *_: None)
+
+
+def results_of_gone_rows_are_believed_unseen(patch: pytest.MonkeyPatch) -> None:
+    """Also those that others have written over in the view."""
+    patch.setattr(results.ResultComputer, "are_right", lambda _, __, ___, held: held.is_there)
+
+
+def results_go_to_rows_in_the_order_they_are_found(patch: pytest.MonkeyPatch) -> None:
+    assembled = results._assembled
+
+    def unordered(parts: Any, kind: pa.DataType) -> pa.Array:
+        filled = [values for positions, values in parts if len(positions)]
+        return filled[0] if len(filled) == 1 else assembled(parts, kind)
+
+    patch.setattr(results, "_assembled", unordered)
+
+
 # Found at once, so that every run of the tests shows that the histories still find something.
 QUICK: Final[Mapping[Plant, type[ViewHistory]]] = {
     updates_are_ignored: QueryHistory,
@@ -294,4 +314,7 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     edits_during_a_refresh_are_not_seen: QueryHistory,
     checkpoints_wait_for_the_end_of_a_task: FunctionColumnHistory,
     checkpoints_wait_for_the_last_partition: PartitionHistory,
+    results_of_gone_rows_are_not_used: ChunkerHistory,
+    results_of_gone_rows_are_believed_unseen: FunctionColumnHistory,
+    results_go_to_rows_in_the_order_they_are_found: ChunkerHistory,
 }

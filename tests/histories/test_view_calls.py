@@ -463,6 +463,52 @@ def test_changes_that_cannot_be_told_cost_calls_for_other_partitions_only(
     )
 
 
+@pytest.mark.parametrize("make_view", [query_view, chunk_view], ids=["query", "chunker"])
+def test_rows_that_an_overwrite_gave_other_ids_keep_their_results(
+    engine: Engine, make_view: Callable[[Engine, TableIdent], TableIdent]
+) -> None:
+    source = source_of(engine)
+    # A row that yields no chunk, and one that others have changed in the view: its results are not used.
+    updated(engine, source, "text", "''", "id = 2")
+    view = make_view(engine, source)
+    refreshed(engine, view)
+    before = rows_by_id(engine, view)
+    column = "loud" if "loud" in before[0] else "word"
+    updated(engine, view, column, "'wrong'", "id = 5")
+    rows = engine.rows(source)
+    engine.open(source).insert(pa.concat_tables([rows.slice(7), rows.slice(0, 7)]), mode="overwrite")
+    CALLS.clear()
+    result = refreshed(engine, view)
+    assert CALLS == ["text 5"]
+    assert result["rows_reused"] == 19
+    shown = [{**row, "__source_row_id": None} for row in rows_by_id(engine, view)]
+    assert shown == [{**row, "__source_row_id": None} for row in before]
+    engine.open(source).insert(rows, mode="overwrite")
+    assert calls_of(lambda: refreshed(engine, view)) == []
+    assert engine.verify(view)["is_same"]
+
+
+def test_a_row_deleted_and_inserted_again_keeps_its_results(engine: Engine) -> None:
+    source = source_of(engine)
+    view = query_view(engine, source)
+    refreshed(engine, view)
+    row = engine.rows(source).slice(3, 1)
+    engine.open(source).delete("id = 3")
+    engine.append(source, pa.concat_tables([row, row]))
+    assert calls_of(lambda: refreshed(engine, view)) == []
+    assert engine.verify(view)["is_same"]
+
+
+def test_an_overwritten_source_whose_earlier_version_is_gone_calls_for_all(engine: Engine) -> None:
+    source = source_of(engine)
+    view = chunk_view(engine, source)
+    refreshed(engine, view)
+    engine.open(source).insert(engine.rows(source), mode="overwrite")
+    engine.open(source).cleanup_old_versions(timedelta(0))
+    assert len(calls_of(lambda: refreshed(engine, view))) == 20
+    assert engine.verify(view)["is_same"]
+
+
 def test_the_same_rows_under_other_ids_cost_no_call_unless_the_function_reads_ids(engine: Engine) -> None:
     source = source_of(engine)
     view = table_view(engine, source)

@@ -276,6 +276,11 @@ class FunctionColumnHistory(ViewHistory):
         pairs = {i: ("group", row.group) for i, row in self.rows.items()}
         return calls + Counter(pair for i, pair in pairs.items() if groups.get(i) != pair)
 
+    def results_of_gone_rows(self) -> set[Any]:
+        kept = {**self._settled, **self._edited}
+        groups = {("group", row.group) for row_id, row in kept.items() if row_id not in self.rows}
+        return super().results_of_gone_rows() | groups
+
     def inputs_of(self, rows: Rows, ids: set[int]) -> Counter[Any]:
         return super().inputs_of(rows, ids) + Counter(("group", rows[i].group) for i in ids if i in rows)
 
@@ -354,6 +359,10 @@ class PartitionHistory(TableFunctionHistory):
             for group in self._groups(self.rows)
             if group in touched and self._texts(self.rows, group) != self._texts(self._settled, group)
         )
+
+    def results_of_gone_rows(self) -> set[Any]:
+        """The same rows in another partition are given to the function there."""
+        return set()
 
     def inputs_of(self, rows: Rows, ids: set[int]) -> Counter[Any]:
         """The partitions that the rows are in."""

@@ -233,12 +233,23 @@ class OutputCap:
 
 
 @dataclass(frozen=True)
+class GoneRows:
+    """Source rows that are gone, but not their results in the view: rows with the same inputs can have these.
+
+    They are read at the `version` of the source that the view was made from.
+    """
+
+    version: int
+    rows: BitMap64
+
+
+@dataclass(frozen=True)
 class WriteViewRows:
     """Evaluate a view for rows of its source and write those that differ from what the view has.
 
     `tasks` say what each task does; at most `parallelism` of them run at a time. With a `cap` there is one
     task, which goes through the source rows in the order of their ids. `kept` has an entry for each of the
-    `calls`; without any, every result is computed and none is kept.
+    `calls`; without any, every result is computed and none is kept. Results of `gone` rows can be used.
     """
 
     job_id: str
@@ -254,6 +265,7 @@ class WriteViewRows:
     parallelism: int | None = None
     kept: tuple[KeptResults, ...] = ()
     batches: BatchPolicy = field(default_factory=BatchPolicy)
+    gone: GoneRows | None = None
 
 
 @dataclass(frozen=True)

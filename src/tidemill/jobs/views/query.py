@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from tidemill.jobs.model.views import (
     INTERNAL_COLUMNS,
     IS_SET,
     SOURCE_ROW_ID,
+    GoneRows,
     MaterializedView,
     SourceQuery,
     WriteViewRows,
@@ -44,6 +46,10 @@ from tidemill.jobs.views.definitions import (
     checked_output,
 )
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
+
+# Rows that are gone are looked at if they are few, or at most so many for each row to be made.
+FEW_GONE: Final = 10_000
+MOST_GONE: Final = 10
 
 
 class OneSourceViews(ViewBehavior):
@@ -139,10 +145,18 @@ class RowViews(OneSourceViews):
             cap=request.cap,
             parallelism=request.options.concurrency,
             kept=request.kept,
+            gone=_gone_rows(request),
         )
 
     def sample_columns(self, view: MaterializedView, progress: ViewProgress) -> Sequence[str] | None:
         return None
+
+
+def _gone_rows(request: StageRequest) -> GoneRows | None:
+    """Rows that an overwrite or a deletion took away, unless looking at them costs more than it saves."""
+    source, rows = request.progress.first, request.plan.rows
+    is_worth_it = 0 < len(source.deleted) <= max(FEW_GONE, MOST_GONE * rows)
+    return GoneRows(source.coverage.watermark, source.deleted) if request.kept and is_worth_it else None
 
 
 def _check_readable(declared: DeclaredView, snapshot: TableSnapshot) -> None:

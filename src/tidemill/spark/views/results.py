@@ -6,10 +6,12 @@ A result depends on nothing but the values of its inputs. So before a function i
    those kept for the function, the value is right and stays;
 2. checkpoints are searched for a result of the same row and the same inputs, left by an attempt that was
    killed or retried;
-3. the function is called for the rest, in batches that adapt to how long a call takes, and what it returns
+3. what the view holds for source rows that are gone is searched for a result of the same inputs (see
+   `gone_results`);
+4. the function is called for the rest, in batches that adapt to how long a call takes, and what it returns
    goes into checkpoints.
 
-Results of 2 and 3 get fingerprints, which count once the refresh has been published. For the rows of a
+Results of 2 to 4 get fingerprints, which count once the refresh has been published. For the rows of a
 chunker the result is the list of its chunks, in order.
 """
 
@@ -34,6 +36,7 @@ from tidemill.lance.fingerprints import Hashes, KnownResults, Mask, fingerprints
 from tidemill.lance.view_writer import HeldRows
 from tidemill.spark.kernels import BatchSizer, CheckpointBuffer
 from tidemill.spark.reading import Positions, RowIds
+from tidemill.spark.views.gone_results import NOTHING_FOUND, GoneResults, HeldValues
 
 
 class RowFunction(Protocol):
@@ -81,14 +84,6 @@ def _lists(
 
 def list_type(output: pa.Schema) -> pa.DataType:
     return pa.large_list(pa.struct(list(output)))
-
-
-@dataclass(frozen=True)
-class HeldValues:
-    """What a view holds as the results of source rows, in their order; null where it holds none."""
-
-    values: pa.Array
-    is_there: Mask
 
 
 def held_values(held: HeldRows | None, row_ids: RowIds, column: str) -> HeldValues | None:
@@ -201,23 +196,32 @@ class ResultComputer:
             return None
         return write_segment(self._kept.segment_location, np.concatenate(self._new))
 
-    def results(self, inputs: pa.RecordBatch, row_ids: RowIds, held: HeldValues | None) -> Results:
+    def results(
+        self,
+        inputs: pa.RecordBatch,
+        row_ids: RowIds,
+        held: HeldValues | None,
+        gone: GoneResults | None = None,
+    ) -> Results:
         if self._kept is None:
             computed = self._called(inputs, row_ids, None)
             return Results(computed.values, computed.failures, np.ones(len(row_ids), np.bool_))
-        ids = [pa.array(row_ids)] if self._takes_row_ids else []
-        hashes = fingerprints([*inputs.columns, *ids])
+        hashes = self._hashes(inputs, row_ids)
         is_held = self._find_held(hashes, held)
         wanted = np.flatnonzero(~is_held)
         saved = self._saved.find(row_ids[wanted], hashes[wanted])
         is_called = ~is_held
         is_called[wanted[saved.positions]] = False
+        missing = np.flatnonzero(is_called)
+        found = NOTHING_FOUND if gone is None else gone.find(_rows_of(inputs, missing))
+        is_called[missing[found.positions]] = False
         called = np.flatnonzero(is_called)
-        narrowed = inputs if len(called) == len(row_ids) else inputs.take(pa.array(called))
-        computed = self._called(narrowed, row_ids[called], hashes[called])
+        computed = self._called(_rows_of(inputs, called), row_ids[called], hashes[called])
         parts = [(called, computed.values)]
         if saved.values is not None:
             parts.append((wanted[saved.positions], saved.values))
+        if found.values is not None:
+            parts.append((missing[found.positions], found.values))
         if held is not None and is_held.any():
             held_positions = np.flatnonzero(is_held)
             parts.append((held_positions, held.values.take(pa.array(held_positions))))
@@ -225,6 +229,14 @@ class ResultComputer:
         failures = (*computed.failures, *saved.failures)
         self._note(row_ids, hashes, values, is_held, failures)
         return Results(values, failures, is_called)
+
+    def are_right(self, inputs: pa.RecordBatch, row_ids: RowIds, held: HeldValues) -> Mask:
+        """Which of the values are what the function has returned for these rows."""
+        return self._find_held(self._hashes(inputs, row_ids), held)
+
+    def _hashes(self, inputs: pa.RecordBatch, row_ids: RowIds) -> Hashes:
+        ids = [pa.array(row_ids)] if self._takes_row_ids else []
+        return fingerprints([*inputs.columns, *ids])
 
     def _find_held(self, hashes: Hashes, held: HeldValues | None) -> Mask:
         if held is None or not self.looks_at_view:
@@ -266,6 +278,10 @@ class ResultComputer:
         if self._buffer is not None:
             self._buffer.add(row_ids, computed, seconds, hashes)
         return computed
+
+
+def _rows_of(inputs: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
+    return inputs if len(rows) == len(inputs) else inputs.take(pa.array(rows))
 
 
 def _assembled(parts: Sequence[tuple[Positions, pa.Array]], kind: pa.DataType) -> pa.Array:

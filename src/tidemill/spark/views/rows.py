@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidemill.catalog.model.functions import FunctionKind
+from tidemill.catalog.model.functions import FunctionEncoding, FunctionKind
 from tidemill.functions.api import CallSettings, ChunkFunction, ColumnFunction
 from tidemill.functions.isolation.pool import FunctionHost
 from tidemill.jobs.model.coverage import member_mask, row_set
@@ -25,11 +25,13 @@ from tidemill.jobs.model.views import (
     IS_SET,
     SOURCE_ROW_ID,
     CallPolicy,
+    GoneRows,
     OutputCap,
     WriteViewRows,
     WrittenRows,
 )
 from tidemill.jobs.planning.refresh import rows_fitting
+from tidemill.lance.changes import check_gone
 from tidemill.lance.fragments import get_fragment
 from tidemill.lance.view_writer import HeldRows, ViewWriter
 from tidemill.spark.reading import (
@@ -43,6 +45,7 @@ from tidemill.spark.reading import (
     scan_rows,
 )
 from tidemill.spark.task_reports import TaskReport
+from tidemill.spark.views.gone_results import GoneResults, HeldValues
 from tidemill.spark.views.results import (
     ChunkLists,
     ResultComputer,
@@ -148,7 +151,7 @@ def write_view_fragments(
     """Evaluates the view for the given source rows and writes the results as new fragments."""
     with ExitStack() as stack:
         computers = _open_functions(stage, call_settings(stage.policy, host), stack)
-        writer = stack.enter_context(ViewWriter(stage.target, _rows_of(work)))
+        writer = stack.enter_context(ViewWriter(stage.target, _rows_of(work, stage.gone)))
         task = _Task(stage, computers, writer, report)
         source = ViewSourceReader(stage)
         if stage.cap is not None:
@@ -158,9 +161,9 @@ def write_view_fragments(
         return [task.finish()]
 
 
-def _rows_of(work: Sequence[FragmentWork]) -> BitMap64 | None:
-    """The source rows, or None if whole fragments are read."""
-    listed = BitMap64()
+def _rows_of(work: Sequence[FragmentWork], gone: GoneRows | None) -> BitMap64 | None:
+    """The source rows that results are looked up for, or None if whole fragments are read."""
+    listed = BitMap64() if gone is None else gone.rows.copy()
     for item in work:
         if item.rows is None:
             return None
@@ -180,6 +183,7 @@ class _Task:
     ) -> None:
         self._stage = stage
         self._computers = computers
+        self._gone = [_gone_results(stage, number, each, writer) for number, each in enumerate(computers)]
         self._report = report
         self._writer = writer
         self._failures: list[RowFailure] = []
@@ -191,7 +195,7 @@ class _Task:
         if any(computer.looks_at_view for computer in self._computers):
             held = self._writer.find(batch[ROW_ID].to_numpy().view(np.int64))
         evaluate = _chunked if _is_chunker(self._stage) else _projected
-        return replace(evaluate(self._stage, batch, self._computers, held), held=held)
+        return replace(evaluate(self._stage, batch, self._computers, self._gone, held), held=held)
 
     def put(self, evaluated: EvaluatedRows, source_rows: int) -> None:
         self._writer.put(evaluated.rows, evaluated.held)
@@ -315,6 +319,45 @@ def _computer(stage: WriteViewRows, number: int, settings: CallSettings, stack: 
     )
 
 
+def _gone_results(
+    stage: WriteViewRows, number: int, computer: ResultComputer, writer: ViewWriter
+) -> GoneResults | None:
+    """A function that may be given the ids of rows has no results for rows with other ids."""
+    gone, call = stage.gone, stage.calls[number]
+    is_chunker = call.function.kind is FunctionKind.CHUNKER
+    has_ids = is_chunker and call.function.encoding is not FunctionEncoding.TIDEMILL
+    if gone is None or has_ids or not computer.looks_at_view:
+        return None
+
+    def held(row_ids: RowIds) -> HeldValues:
+        rows = writer.find(row_ids.view(np.int64))
+        if is_chunker:
+            return held_chunks(rows, row_ids, call.function.output)
+        nothing = pa.nulls(len(row_ids), stage.target.output.field(call.name or "").type)
+        values = held_values(rows, row_ids, call.name or "")
+        return values or HeldValues(nothing, np.zeros(len(row_ids), np.bool_))
+
+    return GoneResults(lambda: _gone_inputs(stage, gone, number), held, computer.are_right)
+
+
+def _gone_inputs(
+    stage: WriteViewRows, gone: GoneRows, number: int
+) -> Iterator[tuple[pa.RecordBatch, RowIds]]:
+    """What the function was given for rows that are gone; nothing if that version is gone as well."""
+    columns = input_columns(stage.calls[number], prefix_of(number))
+    ids = np.array(gone.rows.to_array(), dtype=np.uint64)
+    try:
+        dataset = lance.dataset(stage.source_location, version=gone.version)
+        for start in range(0, len(ids), ROWS_PER_CALL):
+            wanted = ids[start : start + ROWS_PER_CALL]
+            expressions = {**columns, ROW_ID: ROW_ID}
+            rows = dataset._take_rows(wanted, columns=expressions, blob_handling=WHOLE_BLOBS)
+            for batch in rows.combine_chunks().to_batches():
+                yield batch.select(list(columns)), batch[ROW_ID].to_numpy()
+    except (OSError, ValueError) as error:
+        check_gone(error)
+
+
 def _inputs(stage: WriteViewRows, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     return batch.select(list(input_columns(stage.calls[number], prefix_of(number))))
 
@@ -323,6 +366,7 @@ def _projected(
     stage: WriteViewRows,
     batch: pa.RecordBatch,
     computers: Sequence[ResultComputer],
+    gone: Sequence[GoneResults | None],
     held: HeldRows | None,
 ) -> EvaluatedRows:
     row_ids, output = batch[ROW_ID].to_numpy(), stage.target.output
@@ -332,7 +376,7 @@ def _projected(
     for number, computer in enumerate(computers):
         name = stage.calls[number].name or ""
         known = held_values(held, row_ids, name) if computer.looks_at_view else None
-        results = computer.results(_inputs(stage, batch, number), row_ids, known)
+        results = computer.results(_inputs(stage, batch, number), row_ids, known, gone[number])
         columns_by_name[name] = results.values
         failures += results.failures
         if computer.is_keeping:
@@ -350,12 +394,13 @@ def _chunked(
     stage: WriteViewRows,
     batch: pa.RecordBatch,
     computers: Sequence[ResultComputer],
+    gone: Sequence[GoneResults | None],
     held: HeldRows | None,
 ) -> EvaluatedRows:
     row_ids, output = batch[ROW_ID].to_numpy(), stage.target.output
     chunk_schema, [computer] = stage.calls[0].function.output, computers
     known = held_chunks(held, row_ids, chunk_schema) if computer.looks_at_view else None
-    results = computer.results(_inputs(stage, batch, 0), row_ids, known)
+    results = computer.results(_inputs(stage, batch, 0), row_ids, known, gone[0])
     counts = results.values.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     parents = np.repeat(np.arange(len(batch)), counts)
     starts = np.cumsum(counts) - counts
