@@ -44,13 +44,13 @@ def follow_new(machine: type[RuleBasedStateMachine], number: int, examples: int,
     followed = Followed()
 
     class Counted(machine):  # type: ignore[misc, valid-type]  # the type is known when it runs
-        def __init__(self) -> None:
-            super().__init__()
-            followed.histories += 1
+        _is_counted = False
 
         @invariant()
         def count_step(self) -> None:
             followed.steps += 1
+            followed.histories += not self._is_counted
+            self._is_counted = True
 
     chosen = history_settings(examples, steps, database=None)
     Counted.__name__ = machine.__name__
