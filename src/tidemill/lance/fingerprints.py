@@ -332,11 +332,13 @@ def merge_segments(location: str, paths: Sequence[str], live_rows: int) -> tuple
     """The same fingerprints in one segment once there are many of them.
 
     `paths` are in the order they were written. The oldest are dropped when there are more fingerprints than
-    `ENTRIES_PER_ROW` for each of the table's rows.
+    `ENTRIES_PER_ROW` for each of the table's rows: at once if a later job has computed every row, and else
+    when segments are merged.
     """
+    allowed = max(FEW_ENTRIES, ENTRIES_PER_ROW * live_rows)
+    paths = _without_replaced(paths, live_rows, allowed)
     if len(paths) <= MAX_SEGMENTS:
         return tuple(paths)
-    allowed = max(FEW_ENTRIES, ENTRIES_PER_ROW * live_rows)
     kept: list[Hashes] = []
     for path in reversed(paths):
         kept.append(_found(path))
@@ -345,6 +347,21 @@ def merge_segments(location: str, paths: Sequence[str], live_rows: int) -> tuple
             break
     merged = write_segment(location, np.unique(np.concatenate(kept)))
     return () if merged is None else (merged,)
+
+
+def _without_replaced(paths: Sequence[str], live_rows: int, allowed: int) -> Sequence[str]:
+    """Leaves out the oldest of too many if one that was written later has a result for every row."""
+    if sum(map(_size, paths)) <= WORD * allowed:
+        return paths
+    entries = [len(_found(path)) for path in paths]
+    while sum(entries) > allowed and max(entries[1:], default=0) >= max(live_rows, 1):
+        paths, entries = paths[1:], entries[1:]
+    return paths
+
+
+def _size(path: str) -> int:
+    filesystem, name = open_location(path)
+    return int(filesystem.get_file_info(name).size or 0)
 
 
 def remove_segments(paths: Iterable[str]) -> None:

@@ -104,4 +104,19 @@ def test_many_segments_become_one_and_the_oldest_results_go(
     monkeypatch.setattr(module, "FEW_ENTRIES", 0)
     (merged,) = merge_segments(str(tmp_path), segments, live_rows=50)
     assert KnownResults([merged]).match(hashes).tolist() == [False] * 100 + [True] * 100
-    assert merge_segments(str(tmp_path), segments[:3], live_rows=1) == tuple(segments[:3])
+    assert merge_segments(str(tmp_path), segments[:3], live_rows=50) == tuple(segments[:3])
+
+
+def test_results_that_a_later_job_has_computed_for_every_row_are_dropped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW_ENTRIES", 0)
+    hashes = fingerprints([pa.array(range(4_000))])
+    whole = [write_segment(str(tmp_path), hashes[start : start + 1_000]) for start in range(0, 4_000, 1_000)]
+    segments = [path for path in whole if path is not None]
+    assert merge_segments(str(tmp_path), segments[:1], live_rows=1_000) == tuple(segments[:1])
+    kept = merge_segments(str(tmp_path), segments, live_rows=1_000)
+    assert kept == tuple(segments[-len(kept) :])
+    assert sum(Path(path).stat().st_size for path in kept) <= 16 * 1_000 + 2_048
+    # None of these has a result for every row, so that each may be the only one for some.
+    assert merge_segments(str(tmp_path), segments, live_rows=1_500) == tuple(segments)
