@@ -127,9 +127,9 @@ class BackfillHistory(JobHistory):
     def rename_through_the_catalog(self, column: str) -> None:
         self.rename_column(column)
 
-    @rule()
-    def clean_up(self) -> None:
-        self.table.clean_up()
+    @rule(kept=st.sampled_from([1, 1, 2, 4]))
+    def clean_up(self, kept: int) -> None:
+        self.table.clean_up(kept)
         self.observe()
 
     @rule(back=st.integers(0, 8))

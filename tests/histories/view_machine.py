@@ -214,17 +214,19 @@ class ViewHistory(RuleBasedStateMachine):
         self._may_reuse = True
         self._follow_up(then)
 
-    @rule()
-    def clean_up_source(self) -> None:
+    @rule(kept=st.sampled_from([1, 1, 2, 4]))
+    def clean_up_source(self, kept: int) -> None:
+        """Only so many of the latest versions can be read afterwards."""
         handle = self.engine.open(self.table)
-        assessor = self.engine.lake.view_assessor
         with self.engine.lake.store.reading() as tx:
             view = tx.tables.get(self.view)
+        assessor = self.engine.lake.view_assessor
         consumed = assessor.progress(assessor.get_view(view)).first.coverage.watermark
-        self._is_past_gone |= consumed != handle.version
-        handle.cleanup_old_versions(timedelta(0))
+        handle.cleanup_old_versions(timedelta(0), retain_versions=kept)
+        left = {version["version"] for version in handle.versions()}
+        self._is_past_gone |= consumed not in left
         for states in (self._past, self._known):
-            for version in [version for version in states if version != handle.version]:
+            for version in [version for version in states if version not in left]:
                 del states[version]
 
     @rule()

@@ -200,12 +200,13 @@ class PaperTable:
         handle.alter_columns(*changes)
         self.names |= names
 
-    def clean_up(self) -> None:
-        """As lancedb's `optimize` does: no version but the latest can be read any more."""
+    def clean_up(self, kept: int) -> None:
+        """Only so many of the latest versions can be read afterwards; lancedb's `optimize` leaves one."""
         handle = self._engine.open(self.ident)
-        handle.cleanup_old_versions(timedelta(0))
-        self.versions = [handle.version]
-        self.past = {version: state for version, state in self.past.items() if version == handle.version}
+        handle.cleanup_old_versions(timedelta(0), retain_versions=kept)
+        left = {version["version"] for version in handle.versions()}
+        self.versions = [version for version in self.versions if version in left]
+        self.past = {version: state for version, state in self.past.items() if version in left}
 
     def restore(self, back: int) -> None:
         version = self.versions[max(0, len(self.versions) - 1 - back)]
