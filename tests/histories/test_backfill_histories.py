@@ -10,7 +10,7 @@ from tests.histories.settings import follow_share
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.mark.parametrize("share", range(17))
+@pytest.mark.parametrize("share", range(10))
 def test_random_histories(share: int) -> None:
     follow_share(BackfillHistory, share, 10, 12)
 

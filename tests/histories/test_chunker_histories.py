@@ -1,4 +1,4 @@
-"""A hundred random lives of chunker views."""
+"""Random lives of chunker views."""
 
 from __future__ import annotations
 

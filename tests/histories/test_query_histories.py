@@ -1,4 +1,4 @@
-"""A hundred random lives of query views."""
+"""Random lives of query views."""
 
 from __future__ import annotations
 

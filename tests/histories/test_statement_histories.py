@@ -1,4 +1,4 @@
-"""A hundred random lives of SQL views."""
+"""Random lives of SQL views."""
 
 from __future__ import annotations
 

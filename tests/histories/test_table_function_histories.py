@@ -1,4 +1,4 @@
-"""A hundred random lives of views of table functions."""
+"""Random lives of views of table functions."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from tests.histories.views import (
 )
 
 STEPS: Final = 10
-SHARES: Final = 5
-# At least a hundred of every kind, so many of each machine in one share.
+SHARES: Final = 3
+# Sixty of every kind, so many of each machine in one share; `make test-deep` follows many more.
 QUERIES: Final[Mapping[type[ViewHistory], int]] = {QueryHistory: 15, FunctionColumnHistory: 5}
 CHUNKERS: Final[Mapping[type[ViewHistory], int]] = {ChunkerHistory: 12, PositionedChunkerHistory: 8}
 TABLE_FUNCTIONS: Final[Mapping[type[ViewHistory], int]] = {TableFunctionHistory: 6, PartitionHistory: 14}
