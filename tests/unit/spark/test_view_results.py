@@ -15,7 +15,8 @@ from tidemill.jobs.model.views import CHILD_INDEX, SOURCE_ROW_ID, KeptResults
 from tidemill.lance.fingerprints import SetFingerprint, fingerprints
 from tidemill.lance.view_writer import HeldRows
 from tidemill.spark.reading import RowIds
-from tidemill.spark.views.results import HeldValues, ResultComputer, held_chunks, held_values
+from tidemill.spark.views.gone_results import HeldValues
+from tidemill.spark.views.results import ResultComputer, held_chunks, held_values
 
 
 class Doubling:
