@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
-from lance.fragment import LanceFragment
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap64
 
 from tidemill.jobs.model.columns import BatchPolicy, CheckpointRef, ColumnFile
 from tidemill.jobs.model.coverage import Coverage, Watched
@@ -171,37 +170,6 @@ def what_a_filter_published_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(backfills.BackfillRunner, "_rows_published", lambda *_: BitMap64())
 
 
-def deletions_are_compared_by_their_number(patch: pytest.MonkeyPatch) -> None:
-    """A restore may put back as many rows as others have left the fragment."""
-
-    def count(fragment: LanceFragment) -> str:
-        return str(fragment.num_deletions)
-
-    patch.setattr(publisher, "deletions_of", count)
-    patch.setattr(kernels, "deletions_of", count)
-
-
-def rows_that_were_put_back_are_overwritten_with_nothing(patch: pytest.MonkeyPatch) -> None:
-    still_in = publisher._rows_still_in
-
-    def without_gaps(dataset: Any, file: ColumnFile, *more: Any) -> BitMap64:
-        return still_in(dataset, replace(file, gaps=BitMap()), *more)
-
-    patch.setattr(publisher, "_rows_still_in", without_gaps)
-
-
-def marks_outlive_another_function(patch: pytest.MonkeyPatch) -> None:
-    """A restore may put back files whose rows the other function had taken over."""
-    update = SqlCoverageRepository._update
-
-    def with_files(self: Any, subject_id: Any, coverage: Coverage) -> None:
-        found = self.find(subject_id, coverage.digest)
-        files = found.files if found is not None and not coverage.files else coverage.files
-        update(self, subject_id, replace(coverage, files=files))
-
-    patch.setattr(SqlCoverageRepository, "_update", with_files)
-
-
 # Found at once, so that every run of the tests shows that the histories still find something.
 QUICK: Final[Mapping[str, Plant]] = {
     plant.__name__: plant
@@ -236,9 +204,6 @@ BUGS: Final[Mapping[str, Plant]] = {
             a_pinned_version_counts_as_the_latest,
             a_pinned_version_sets_the_watermark_back,
             what_a_filter_published_is_forgotten,
-            deletions_are_compared_by_their_number,
-            rows_that_were_put_back_are_overwritten_with_nothing,
-            marks_outlive_another_function,
         )
     },
 }

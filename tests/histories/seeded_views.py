@@ -267,11 +267,6 @@ def results_of_gone_rows_are_not_used(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(view_kernels, "_gone_results", lambda *_: None)
 
 
-def results_of_gone_rows_are_believed_unseen(patch: pytest.MonkeyPatch) -> None:
-    """Also those that others have written over in the view."""
-    patch.setattr(results.ResultComputer, "are_right", lambda _, __, ___, held: held.is_there)
-
-
 def results_go_to_rows_in_the_order_they_are_found(patch: pytest.MonkeyPatch) -> None:
     assembled = results._assembled
 
@@ -315,6 +310,5 @@ FOUND_BY: Final[Mapping[Plant, type[ViewHistory]]] = {
     checkpoints_wait_for_the_end_of_a_task: FunctionColumnHistory,
     checkpoints_wait_for_the_last_partition: PartitionHistory,
     results_of_gone_rows_are_not_used: ChunkerHistory,
-    results_of_gone_rows_are_believed_unseen: FunctionColumnHistory,
     results_go_to_rows_in_the_order_they_are_found: ChunkerHistory,
 }
