@@ -29,7 +29,7 @@ from tests.protocol.permissions.iceberg_rows import ICEBERG_ROWS
 from tests.protocol.permissions.lance_computed_rows import LANCE_COMPUTED_ROWS
 from tests.protocol.permissions.lance_table_rows import LANCE_TABLE_ROWS
 from tests.protocol.permissions.management_rows import MANAGEMENT_ROWS
-from tests.protocol.permissions.matrix import Request, Row
+from tests.protocol.permissions.matrix import OWNER, SECRET, Request, Row, key_of
 from tests.protocol.permissions.objects import Objects
 from tests.security.counting import count_attack
 
@@ -121,8 +121,9 @@ def _note_connections(listener: socket.socket, connections: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def http(outside: Outside) -> Iterator[httpx.Client]:
-    server = start_server(outside.root, "--no-worker")
-    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+    clients = json.dumps({OWNER: {"secret": SECRET}})
+    server = start_server(outside.root, "--no-worker", TIDEMILL_CLIENTS=clients)
+    with httpx.Client(base_url=server.url, timeout=60, headers=key_of(OWNER), trust_env=False) as client:
         yield client
     server.stop()
 
