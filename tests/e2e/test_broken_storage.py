@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import RunningServer, start_server
+from tests.e2e.processes import serving
 from tests.e2e.waiting import eventually
 from tests.protocol.wire import stream
 
@@ -274,7 +275,7 @@ def test_a_full_disk_under_the_database_changes_nothing(small: Stand) -> None:
 
 def test_a_limit_of_file_sizes_is_a_full_disk(plain: Stand) -> None:
     """RLIMIT_FSIZE: EFBIG instead of ENOSPC, and needs no root."""
-    before, pid = plain.rows(), plain.server.process.pid
+    before, pid = plain.rows(), serving(plain.server.process.pid).pid
     unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE, (2 << 20, resource.RLIM_INFINITY))
     try:
         check_refused(plain, [partial(post, "/v1/table/a$t/insert", rows(100, 30_000))], "No room", {507})

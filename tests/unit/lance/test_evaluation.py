@@ -19,7 +19,7 @@ from lance_namespace import CreateTableVersionRequest, ListTableVersionsRequest
 from tidemill.catalog.errors import TableColumnNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion
-from tidemill.errors import CommitStateUnknown, InvalidInput, Throttled
+from tidemill.errors import CommitStateUnknown, InvalidInput, Throttled, Unavailable
 from tidemill.lance.datasets import CommittingNamespace, TableNamespace
 from tidemill.lance.evaluation.bounds import BoundExceeded, QueryBounds
 from tidemill.lance.evaluation.pool import QueryProcesses
@@ -51,6 +51,11 @@ def total(_: Tables, table: pa.Table) -> int:
     return int(sum(table["id"].to_pylist()))
 
 
+def many_chunks(_: Tables, count: int) -> pa.Table:
+    chunks = [pa.array([number] * 20_000, pa.int64()) for number in range(count)]
+    return pa.table({"id": pa.chunked_array(chunks)})
+
+
 def fail(_: Tables) -> None:
     raise TableColumnNotFound(IDENT, "x", ("a", "b"))
 
@@ -61,6 +66,11 @@ def allocate(_: Tables, count: int) -> int:
 
 def die(_: Tables) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def be_killed(_: Tables) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
 
 
 def process_id(_: Tables) -> int:
@@ -131,7 +141,14 @@ def test_a_result_beyond_the_bound_is_refused(processes: QueryProcesses) -> None
 
 
 def test_rows_are_given_to_work(processes: QueryProcesses) -> None:
-    assert processes.read("a", total, pa.table({"id": range(100_000)})) == sum(range(100_000))
+    for count in (0, 1000, 100_000):
+        rows = pa.table({"id": pa.array(range(count), pa.int64())})
+        assert processes.read("a", total, rows) == sum(range(count))
+
+
+def test_a_result_of_many_buffers_is_whole(processes: QueryProcesses) -> None:
+    rows = processes.read("a", many_chunks, 40)
+    assert rows["id"].to_pylist() == [number for number in range(40) for _ in range(20_000)]
 
 
 def test_an_error_keeps_its_class_and_its_fields(processes: QueryProcesses) -> None:
@@ -151,6 +168,14 @@ def test_a_process_that_used_much_is_not_used_again(processes: QueryProcesses) -
 def test_a_crash_is_an_error_of_its_request_alone(processes: QueryProcesses) -> None:
     with pytest.raises(InvalidInput, match="SIGSEGV"):
         processes.read("a", die)
+    assert processes.read("a", process_id)
+
+
+def test_a_process_that_is_killed_from_outside_is_not_the_fault_of_the_request(
+    processes: QueryProcesses,
+) -> None:
+    with pytest.raises(Unavailable, match="killed from outside"):
+        processes.read("a", be_killed)
     assert processes.read("a", process_id)
 
 
@@ -181,7 +206,7 @@ def test_what_takes_too_long_is_ended() -> None:
 
 def test_a_process_that_dies_before_its_commit_has_changed_nothing(processes: QueryProcesses) -> None:
     versions = Versions()
-    with pytest.raises(InvalidInput, match="SIGKILL"):
+    with pytest.raises(Unavailable, match="Nothing was changed"):
         processes.write("a", die_before_commit, namespace(versions))
     assert not versions.commits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.errors import InvalidInput, Throttled
+from tidemill.errors import InvalidInput, Throttled, Unavailable
 
 MIB: Final = 1 << 20
 
@@ -59,6 +59,13 @@ def result_exceeded(limit_bytes: int) -> BoundExceeded:
 def crashed(ending: str) -> InvalidInput:
     return InvalidInput(
         "request", f"its evaluation crashed the process it ran in ({ending}); use a simpler expression"
+    )
+
+
+def killed() -> Unavailable:
+    return Unavailable(
+        "The process that evaluated the request was killed from outside, perhaps because the machine has no "
+        "memory left. Nothing was changed; try again"
     )
 
 

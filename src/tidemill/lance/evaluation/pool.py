@@ -30,6 +30,7 @@ from tidemill.lance.evaluation.bounds import (
     QueryBounds,
     all_busy,
     crashed,
+    killed,
     memory_exceeded,
     time_exceeded,
 )
@@ -74,6 +75,8 @@ LOG_BYTES: Final = 4000
 # A process that has committed only has to say so.
 AFTER_COMMIT_SECONDS: Final = 30.0
 ZYGOTE_ATTEMPTS: Final = 2
+# No expression ends its process with these: they come from an operator or the kernel.
+OUTSIDE_SIGNALS: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 class _Lost(Exception):
@@ -220,6 +223,8 @@ class QueryProcesses:
             return time_exceeded(self.bounds)
         if ALLOCATION_FAILED in printed:
             return memory_exceeded(self.bounds)
+        if code is None or -code in OUTSIDE_SIGNALS:
+            return killed()
         return crashed(_ending(code))
 
     def _acquire(self, caller: str) -> _Process:
@@ -307,8 +312,8 @@ def _variables(bounds: QueryBounds, given: Mapping[str, str]) -> dict[str, str]:
     return {**buffers, **kept, **VARIABLES}
 
 
-def _ending(code: int | None) -> str:
-    if code is None or code >= 0:
-        return "it ended by itself" if code is None else f"exit code {code}"
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
     return f"signal {name}"

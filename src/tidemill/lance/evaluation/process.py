@@ -118,7 +118,7 @@ class QueryProcess:
         content = result.content
         if isinstance(content, bytes | memoryview):
             # A large one goes beside the pickle, which would copy it twice.
-            sent: Any = content if len(content) <= SENT_WITHIN else pickle.PickleBuffer(content)
+            sent: Any = bytes(content) if len(content) <= SENT_WITHIN else pickle.PickleBuffer(content)
             self._channel.send(Returned(replace(result, content=sent), is_spent=is_spent))
             return
         with content:

@@ -30,14 +30,13 @@ class Tables:
         check_bases(table, opened)
         return opened
 
-    def arrow_file(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> bytes | IO[bytes]:
+    def arrow_file(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> memoryview | IO[bytes]:
         """An Arrow file of the batches: its bytes, or an open file if it is large. Raises BoundExceeded."""
         first, is_all = _first_batches(batches)
         if is_all:
             buffer = pa.BufferOutputStream()
             self._write(buffer, schema, first)
-            content: bytes = buffer.getvalue().to_pybytes()
-            return content
+            return memoryview(buffer.getvalue()).toreadonly()
         file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever sends it closes it
         try:
             self._write(pa.PythonFile(file, "w"), schema, chain(first, batches))

@@ -314,7 +314,7 @@ def delete_json(call: Call, result: EditResult) -> dict[str, Any]:
 def arrow_file_response(result: QueryResult) -> Response:
     content = result.content
     if isinstance(content, bytes | memoryview):
-        return Response(bytes(content), media_type=ARROW_FILE)
+        return Response(content, media_type=ARROW_FILE)
     size = content.seek(0, SEEK_END)
     content.seek(0)
     return StreamingResponse(_chunks(content), media_type=ARROW_FILE, headers={"content-length": str(size)})
