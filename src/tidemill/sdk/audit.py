@@ -12,7 +12,7 @@ from tidemill.sdk.names import DEFAULT_DELIMITER, Name, dotted, joined_id, level
 
 @dataclass(frozen=True, slots=True)
 class AuditedObject:
-    """`kind` is `namespace`, `table`, `view`, `secret`, `function` or `manifest`; `name` has dots."""
+    """`kind` is what docs/protocols/audit.md lists, such as `table` or `client`; `name` has dots."""
 
     kind: str
     name: str

@@ -1,7 +1,8 @@
 """Every route of the three APIs refuses callers that lack a permission it needs, and serves all others.
 
 The rows of the matrix say what each route needs. Each is tried over a socket, by clients that lack one of
-the needs and have all else, by one that has nothing, and by one that has exactly the needs.
+the needs and have all else, by one that has nothing, and by one that has exactly the needs. All of them
+leave in the audit what they should.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 from tests.conftest import RunningServer, start_server
 from tests.iceberg_requests import new_key
 from tests.object_store import ObjectStore
+from tests.protocol.permissions.audit_rows import ROUTES, UNLIMITED, Sent, check_audited
 from tests.protocol.permissions.iceberg_rows import ICEBERG_ROWS, KEYED_ROWS, SIGNED_ROWS
 from tests.protocol.permissions.lance_computed_rows import LANCE_COMPUTED_ROWS
 from tests.protocol.permissions.lance_table_rows import LANCE_TABLE_ROWS
@@ -42,9 +44,6 @@ from tests.protocol.permissions.matrix import (
 )
 from tests.protocol.permissions.objects import Objects
 from tests.security.counting import count_attack
-from tidemill.protocols.iceberg.service import ICEBERG_SERVICE
-from tidemill.protocols.lance.service import LANCE_SERVICE
-from tidemill.protocols.management.service import MANAGEMENT_SERVICE
 
 WAREHOUSE: Final = "tidemill"
 WITHOUT_PREFIX, WITH_PREFIX = "/iceberg/v1/", "/iceberg/v1/{prefix}/"
@@ -127,10 +126,8 @@ def owner_of(server: RunningServer) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with (
-        running(tmp_path_factory.mktemp("permissions"), CLIENTS) as (server, http),
-        owner_of(server) as owner,
-    ):
+    root = tmp_path_factory.mktemp("permissions")
+    with running(root, CLIENTS, **UNLIMITED) as (server, http), owner_of(server) as owner:
         yield Stand(server, http, Objects(owner))
 
 
@@ -146,6 +143,7 @@ def remote(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) 
     settings = {
         "TIDEMILL_WAREHOUSE": f"s3://{object_store.new_bucket()}/lake",
         "TIDEMILL_S3_REMOTE_SIGNING": "true",
+        **UNLIMITED,
         **object_store.environment,
     }
     root = tmp_path_factory.mktemp("permissions-s3")
@@ -181,20 +179,24 @@ def check_forbidden(answer: httpx.Response, need: Need | None = None) -> None:
 def check_row(stand: Stand, row: Row) -> None:
     request = row.prepare(stand.objects)
     before = stand.state()
-    for need in row.needs:
-        check_forbidden(stand.send(client_without(need), row, request), need)
+    needs: list[Need | None] = [*row.needs]
     if not any(need.is_browsing for need in row.needs):
-        check_forbidden(stand.send(NOBODY, row, request))
+        needs.append(None)
+    refused: list[Sent] = []
+    for need in needs:
+        client = NOBODY if need is None else client_without(need)
+        refused.append(Sent(client, stand.send(client, row, request)))
+        check_forbidden(refused[-1].answer, need)
     assert stand.state() == before
-    answer = stand.send(client_with(row.needs), row, request)
+    client = client_with(row.needs)
+    answer = stand.send(client, row, request)
     is_served = answer.is_success if row.status is None else answer.status_code == row.status
     assert is_served, f"{answer.status_code} {answer.text}"
+    check_audited(stand.server.root, row, refused, Sent(client, answer))
 
 
 def test_every_route_is_in_the_matrix_and_every_row_has_a_route() -> None:
-    services = (MANAGEMENT_SERVICE, ICEBERG_SERVICE, LANCE_SERVICE)
-    routes = {f"{route.method} {route.pattern}" for service in services for route in service.routes}
-    assert {row.route for row in ROWS} | OPEN.keys() == routes
+    assert {row.route for row in ROWS} | OPEN.keys() == ROUTES.keys()
     assert {row.route for row in ROWS}.isdisjoint(OPEN)
 
 

@@ -45,6 +45,7 @@ class ObjectKind(StrEnum):
     MANIFEST = "manifest"
     CLIENT = "client"
     ROLE = "role"
+    PERMISSION = "permission"
 
 
 @dataclass(frozen=True, slots=True)

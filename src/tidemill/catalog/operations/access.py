@@ -184,6 +184,7 @@ class AccessOperations:
 
     def add_member(self, caller: Caller, role: str, principal: str) -> Role:
         note_named(ObjectKind.ROLE, role)
+        note_named(ObjectKind.CLIENT, principal)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         with self._changing() as tx:
             self._check_grantee(tx, principal_grantee(principal), "member")
@@ -192,6 +193,7 @@ class AccessOperations:
 
     def remove_member(self, caller: Caller, role: str, principal: str) -> Role:
         note_named(ObjectKind.ROLE, role)
+        note_named(ObjectKind.CLIENT, principal)
         self._authorizer.require(caller, Permission.ADMIN, ROOT)
         with self._changing() as tx:
             tx.roles.remove_member(role, principal)
@@ -201,7 +203,7 @@ class AccessOperations:
         self, caller: Caller, grantee: Grantee, permissions: Collection[Permission], resource: Securable
     ) -> None:
         """What is granted already stays as it is."""
-        _note_grant(grantee, resource)
+        _note_grant(grantee, permissions, resource)
         self._authorizer.require(caller, Permission.ADMIN, resource)
         with self._changing() as tx:
             self._check_grantee(tx, grantee, grantee.kind.value)
@@ -211,7 +213,7 @@ class AccessOperations:
         self, caller: Caller, grantee: Grantee, permissions: Collection[Permission], resource: Securable
     ) -> int:
         """Returns how many grants there were. Refuses those of the settings."""
-        _note_grant(grantee, resource)
+        _note_grant(grantee, permissions, resource)
         self._authorizer.require(caller, Permission.ADMIN, resource)
         revoked = [Grant(grantee, each, resource) for each in permissions]
         with self._changing() as tx, self._keeping_an_admin(tx):
@@ -294,7 +296,9 @@ def _outlives(key: ApiKey, caller: Caller) -> bool:
     return caller.expires_at is not None and (key.expires_at is None or key.expires_at > caller.expires_at)
 
 
-def _note_grant(grantee: Grantee, resource: Securable) -> None:
+def _note_grant(grantee: Grantee, permissions: Collection[Permission], resource: Securable) -> None:
     is_role = grantee.kind is GranteeKind.ROLE
     note_named(ObjectKind.ROLE if is_role else ObjectKind.CLIENT, grantee.name)
+    for permission in sorted(permissions):
+        note_named(ObjectKind.PERMISSION, permission.value)
     note_object(resource)

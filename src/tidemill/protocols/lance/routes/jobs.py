@@ -6,6 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from tidemill.catalog.auditing import note_job
 from tidemill.catalog.errors import FunctionNotFound
 from tidemill.catalog.model.functions import RegisteredFunction
 from tidemill.jobs.errors import InvalidJobTransition, JobNotFound
@@ -54,6 +55,7 @@ def cancel_job(call: Call) -> Response:
     job_id = read_object(call.body).required_text("job_id")
     registered = _registration(call, job_id)
     if registered is not None:
+        note_job(job_id)
         return json_response(registration_job_json(job_id, registered))
     try:
         job = call.operations.jobs.cancel(call.caller, job_id)
