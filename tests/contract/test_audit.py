@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -24,7 +25,8 @@ from tidemill.catalog.model.audit import (
 )
 from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.catalog.model.tables import Page
-from tidemill.store.audit import MAX_REMOVED, AuditOutput
+from tidemill.server.worker import remove_old_events
+from tidemill.store.audit import MAX_REMOVED, AuditOutput, line_of
 from tidemill.store.engine import SqlStore, open_store
 
 
@@ -75,6 +77,14 @@ def test_a_transaction_that_only_reads_has_no_row(sql_store: SqlStore) -> None:
     action = an_action()
     with acting(action), sql_store.transaction() as tx:
         tx.namespaces.find(path("a"))
+    assert events(sql_store) == []
+
+
+def test_a_transaction_that_only_locks_has_no_row(sql_store: SqlStore) -> None:
+    with sql_store.transaction() as tx:
+        tx.namespaces.add(a_namespace("a"))
+    with acting(an_action()), sql_store.transaction() as tx:
+        tx.namespaces.lock_all([path("a")])
     assert events(sql_store) == []
 
 
@@ -141,6 +151,13 @@ def test_rows_can_be_turned_off(sql_store: SqlStore, store_url: str) -> None:
         assert events(sql_store) == []
     finally:
         silent.close()
+
+
+def test_lines_escape_what_could_end_them_or_color_a_terminal() -> None:
+    event = replace(an_event("home", "a\n{}\r\x1b[31m"), principal="ana\x85", job_id="\x00", address="\u2028")
+    line = line_of(event)
+    assert line["objects"] == [{"kind": "table", "levels": ["home", "a\\u000a{}\\u000d\\u001b[31m"]}]
+    assert (line["principal"], line["job_id"], line["address"]) == ("ana\\u0085", "\\u0000", "\\u2028")
 
 
 def test_pages_are_newest_first_and_leave_nothing_out(sql_store: SqlStore) -> None:
@@ -221,6 +238,15 @@ def test_old_events_are_removed_in_bounded_batches(sql_store: SqlStore) -> None:
         with sql_store.transaction() as tx:
             removed.append(tx.audit.remove_before(tx.now() - timedelta(days=1)))
     assert removed == [MAX_REMOVED, 10, 0]
+    assert events(sql_store) == [kept]
+
+
+def test_a_worker_removes_all_old_events_and_leaves_none_about_that(sql_store: SqlStore) -> None:
+    now = datetime.now(UTC)
+    ids = [first_id_at(now - timedelta(days=2, milliseconds=number)) for number in range(MAX_REMOVED + 10)]
+    kept = an_event()
+    sql_store.record_audit([*(an_event(event_id=event_id) for event_id in ids), kept])
+    assert remove_old_events(sql_store, timedelta(days=1)) == MAX_REMOVED + 10
     assert events(sql_store) == [kept]
 
 

@@ -27,7 +27,6 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
-    cast,
     delete,
     false,
     func,
@@ -56,7 +55,6 @@ from tidemill.store.schema import audit_events
 
 Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
 
-COLUMNS: Final = [column.name for column in audit_events.c]
 # What later transactions and the response may add.
 CHANGING: Final = ("decision", "status", "error_code", "objects", "objects_omitted", "job_id")
 MAX_REMOVED: Final = 1000
@@ -73,18 +71,10 @@ def _values() -> dict[str, ColumnElement[Any]]:
     return {column.name: bindparam(column.name, type_=column.type) for column in audit_events.c}
 
 
-def _if_changed() -> Upsert:
-    """Inserts a row if the transaction has changed anything. PostgreSQL then has given it an id."""
-    values = [cast(value, audit_events.c[name].type).label(name) for name, value in _values().items()]
-    has_changed = func.txid_current_if_assigned().is_not(None)
-    return postgresql.insert(audit_events).from_select(COLUMNS, select(*values).where(has_changed))
-
-
 PUT: Final = {
     "postgresql": _upsert(postgresql.insert(audit_events).values(_values())),
     "sqlite": _upsert(sqlite.insert(audit_events).values(_values())),
 }
-PUT_IF_CHANGED: Final = _upsert(_if_changed())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +99,16 @@ class Recording:
     def __init__(self, output: AuditOutput) -> None:
         self._output = output
 
-    def before_commit(self, connection: Connection, *, has_changed: bool | None) -> Recorded | None:
-        """Adds the row of the current action, if there is one. None asks the database if anything changed."""
+    def before_commit(self, connection: Connection, *, has_changed: bool) -> Recorded | None:
+        """Adds the row of the current action, if there is one and the transaction has changed anything."""
         action = current_action()
-        if action is None or not action.is_mutation or has_changed is False:
+        if action is None or not action.is_mutation or not has_changed:
             return None
         event = action.event(is_committed=True)
         if event == action.recorded:
             return None
         if self._output.rows:
-            statement = PUT[connection.dialect.name] if has_changed else PUT_IF_CHANGED
-            if not statement.execute(connection, _row_of(event)):
-                return None
+            PUT[connection.dialect.name].execute(connection, _row_of(event))
         return Recorded(action, event)
 
     def committed(self, recorded: Recorded | None) -> None:

@@ -29,7 +29,8 @@ from tidemill.store.column_types import in_milliseconds
 from tidemill.store.driver_errors import as_database_error, committing, is_busy, translated
 from tidemill.store.migrations.m0013_sealed_variables import CIPHER, HAS_SEALED
 from tidemill.store.migrations.runner import migrate
-from tidemill.store.sqlite_connections import DatabaseFile, SqliteReaders, SqliteWriter, WriteLock
+from tidemill.store.postgresql_connections import connect as connect_counting
+from tidemill.store.sqlite_connections import DatabaseFile, SqliteReaders, SqliteWriter, WriteLock, changes_of
 from tidemill.store.unit_of_work import SqlTransaction
 
 BUSY_TIMEOUT: Final = timedelta(seconds=30)
@@ -138,8 +139,10 @@ class SqlStore:
     @contextmanager
     def _read_write(self) -> Iterator[SqlTransaction]:
         with self._connection() as connection:
+            before = changes_of(connection)
             yield SqlTransaction(connection)
-            recorded = self._recording.before_commit(connection, has_changed=None)
+            has_changed = changes_of(connection) != before
+            recorded = self._recording.before_commit(connection, has_changed=has_changed)
             with committing():
                 connection.commit()
         self._recording.committed(recorded)
@@ -239,7 +242,7 @@ def _postgresql_engine(url: URL) -> Engine:
         "statement_timeout": in_milliseconds(STATEMENT_TIMEOUT),
         "idle_in_transaction_session_timeout": in_milliseconds(IDLE_TRANSACTION_TIMEOUT),
     }
-    return create_engine(
+    engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
         connect_args={
@@ -251,6 +254,8 @@ def _postgresql_engine(url: URL) -> Engine:
         max_overflow=20,
         pool_timeout=10,
     )
+    event.listen(engine, "do_connect", connect_counting)
+    return engine
 
 
 def _sqlite_engine(url: URL) -> Engine:

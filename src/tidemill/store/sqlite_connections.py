@@ -134,7 +134,7 @@ class SqliteWriter:
                 if is_nonblocking():
                     _begin_without_waiting(connection)
                 connection.begin()
-                self._changes_before = _changes(connection)
+                self._changes_before = changes_of(connection)
                 return transaction
         except WouldBlock:
             self._write_lock.release()
@@ -152,7 +152,7 @@ class SqliteWriter:
         try:
             with self._file.watched():
                 if error is None:
-                    has_changed = _changes(connection) != self._changes_before
+                    has_changed = changes_of(connection) != self._changes_before
                     recorded = self._recording.before_commit(connection, has_changed=has_changed)
                     _commit(connection)
                 else:
@@ -181,8 +181,8 @@ class SqliteWriter:
             cached[0].close()
 
 
-def _changes(connection: Connection) -> int:
-    """The number of rows that the connection has changed since it was opened."""
+def changes_of(connection: Connection) -> int:
+    """The number of rows that the connection has changed since it was opened, on PostgreSQL as well."""
     changes: int = connection.connection.total_changes
     return changes
 
