@@ -1,6 +1,7 @@
 """Compares requests per second on the catalog's hot paths with pylance's own REST server, in the same run.
 
-Also the catalog with many tables and with few, and with and without authentication.
+Also the catalog with many tables and with few, and with and without authentication. What the audit costs is
+measured as CPU time of the server, which a busy machine distorts less than rates.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ import tidemill
 from benchmarks.wire import NO_LIMIT, Answer, drive, request_bytes
 
 NAMESPACE: Final = "bench"
+# Per connection and round.
+DESCRIBES: Final = 300
+NO_AUDIT: Final = {"TIDEMILL_AUDIT_ROWS": "false", "TIDEMILL_AUDIT_LINES": "false"}
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 OWNER: Final = {"owner": {"secret": "of-the-benchmark-alone"}}
 KNOWN_EVERYWHERE_SECONDS: Final = 2.5
 MAX_U64: Final = (1 << 64) - 1
@@ -85,6 +90,12 @@ class Server:
         """Of the process that answers: the child of the supervisor."""
         supervisor = self.process.pid
         return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
+
+    @property
+    def cpu_seconds(self) -> float:
+        """That the answering process has used; of a server with one process."""
+        fields = Path(f"/proc/{self.serving_pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
     def stop(self) -> None:
         assert self.process.stdin is not None
@@ -179,8 +190,10 @@ def describe_requests(names: Sequence[str], headers: Mapping[str, str] | None = 
     ]
 
 
-def describes(names: Sequence[str], headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    return _any_of(describe_requests(names, headers))
+def describes(
+    names: Sequence[str], headers: Mapping[str, str] | None = None, limit: int | None = None
+) -> Iterator[bytes]:
+    return itertools.islice(_any_of(describe_requests(names, headers)), limit)
 
 
 def version_lists(names: Sequence[str]) -> Iterator[bytes]:
@@ -322,6 +335,30 @@ def guard(options: Options, folder: Path) -> list[Rates]:
     return list(measured.values())
 
 
+def audit(options: Options, folder: Path) -> list[Rates]:
+    """Measures requests per second of CPU time with audit rows and lines, and without either."""
+    template, names = Template(folder, 1 + options.commits * options.all_rounds), table_names(options.tables)
+    audited = start_tidemill(folder / "audited", 1)
+    silent = start_tidemill(folder / "silent", 1, variables=NO_AUDIT)
+    for server in (audited, silent):
+        server.fill(names, template, options.connections)
+    measured = {name: Rates(f"{name}, per CPU second") for name in ("describe_table", "version/create")}
+    for number in range(options.all_rounds):
+        for server in (audited, silent) if number % 2 else (silent, audited):
+            described = [describes(names, limit=DESCRIBES) for _ in range(options.connections)]
+            created = server.commits(names, template, options.commits, options.connections)
+            counts = (DESCRIBES * options.connections, options.commits * options.tables)
+            for rates, lanes, count in zip(measured.values(), (described, created), counts, strict=True):
+                before = server.cpu_seconds
+                drive(server.port, lanes, NO_LIMIT)
+                if number:
+                    rate = count / max(server.cpu_seconds - before, 1 / TICKS_PER_SECOND)
+                    (rates.first if server is audited else rates.second).append(rate)
+    for server in (audited, silent):
+        server.stop()
+    return list(measured.values())
+
+
 def _reader(url: str) -> tuple[str, str]:
     """The key of a new client of the catalog, and a token for it. Other processes know them soon after."""
     with tidemill.connect(url, credential=f"owner:{OWNER['owner']['secret']}") as lake:
@@ -381,6 +418,8 @@ def main() -> None:
         show(f"Size of the catalog, {rounds}", (f"{options.many:,} tables", f"{options.tables:,}"), [scaled])
         guarded = guard(options, Path(folder) / "guard")
         show(f"Authentication and authorization, {rounds}", ("auth on", "auth off"), guarded)
+        audited = audit(options, Path(folder) / "audit")
+        show(f"Audit, {rounds}", ("audit on", "audit off"), audited)
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(
         f"{cores} cores, load {busy:.1f} over the last minute, client and servers included; "

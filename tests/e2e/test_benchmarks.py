@@ -34,6 +34,7 @@ def test_the_catalog_is_measured_beside_the_adapter() -> None:
         assert operation in said
     assert "6 tables" in said
     assert "describe_table, API key" in said
+    assert "version/create, per CPU second" in said
 
 
 def test_the_iceberg_catalog_is_measured() -> None:
