@@ -58,7 +58,24 @@ def run_until_killed(root: Path, seconds: float) -> int:
 def test_rows_and_commits_are_the_same_however_a_server_dies(tmp_path: Path) -> None:
     moments = random.Random(43)
     acknowledged = sum(run_until_killed(tmp_path, moments.uniform(0.3, 1.2)) for _ in range(KILLS))
-    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+    assert count_created(tmp_path) >= acknowledged > 0
+
+
+def test_two_server_processes_leave_a_row_for_each_change(tmp_path: Path) -> None:
+    servers, is_over = [start_server(tmp_path, "--no-worker") for _ in range(2)], Event()
+    timer = Timer(2, is_over.set)
+    timer.start()
+    with ThreadPoolExecutor(WRITERS) as pool:
+        acknowledged = sum(pool.map(create_namespaces, servers * 2, [is_over] * WRITERS))
+    timer.join()
+    for server in servers:
+        server.stop()
+    assert count_created(tmp_path) == acknowledged > 0
+
+
+def count_created(root: Path) -> int:
+    """Compares the rows of the audit with the namespaces; returns how many were created."""
+    with closing(sqlite3.connect(root / "catalog.db")) as connection:
         present = {name for (name,) in connection.execute("SELECT name FROM namespaces WHERE name != ''")}
         rows = connection.execute("SELECT operation, objects, decision, is_committed FROM audit_events")
         events = [
@@ -70,4 +87,4 @@ def test_rows_and_commits_are_the_same_however_a_server_dies(tmp_path: Path) -> 
     created = {name for what, name in changes if what == "create"}
     dropped = {name for what, name in changes if what == "drop"}
     assert created - dropped == present
-    assert len(created) >= acknowledged > 0
+    return len(created)

@@ -13,6 +13,7 @@ from tests.conftest import start_server
 from tests.e2e.calls import CallLog
 from tests.e2e.tables import Maker, by_id, numbered
 from tests.e2e.waiting import eventually, settled
+from tidemill.catalog.model.callers import BACKFILL_CALLER
 
 ROWS: Final = 3
 COOLDOWN_SECONDS: Final = 1.0
@@ -75,7 +76,12 @@ def docs(make: Maker, calls: CallLog) -> Docs:
 
 def test_a_column_is_filled_once_it_is_declared(docs: Docs) -> None:
     assert by_id(docs.table, "size") == dict.fromkeys(range(4), 6)
-    assert [job.state for job in docs.jobs()] == ["DONE"]
+    [job] = docs.jobs()
+    assert job.state == "DONE"
+    published, submitted = docs.lake.audit(job_id=job.id)
+    assert (submitted.operation, submitted.protocol) == ("submit backfill", "server")
+    assert (published.operation, published.protocol) == ("publish backfill", "worker")
+    assert submitted.principal == published.principal == BACKFILL_CALLER.principal
 
 
 def test_rows_that_are_added_are_filled_and_only_those(docs: Docs, calls: CallLog) -> None:
