@@ -70,6 +70,7 @@ format: setup
 
 lock: setup
 	$(COMPILE) --upgrade --group dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --output-file tests/issuer/requirements.lock tests/issuer/requirements.in
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist spark-warehouse

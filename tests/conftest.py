@@ -73,7 +73,7 @@ def start_server(root: Path, *options: str, **environment: str) -> RunningServer
         )
     assert process.stdout is not None
     line = process.stdout.readline()
-    if not line.startswith("Tidemill is ready at http://"):
+    if not line.startswith("Tidemill is ready at http"):
         process.kill()
         raise AssertionError(f"the server did not start: {line!r}\n{(root / 'server.log').read_text()}")
     process.stdout.close()

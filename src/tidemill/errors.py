@@ -102,9 +102,16 @@ class WarehouseNotFound(TidemillError):
 
 
 class Unauthenticated(TidemillError):
-    """The request has no valid credential. The message says how to send one."""
+    """The request has no valid credential. The message says how to send one.
+
+    `token_problem` is what is wrong with a bearer token, in plain ASCII without quotes.
+    """
 
     code = ErrorCode.UNAUTHENTICATED
+
+    def __init__(self, message: str, token_problem: str | None = None) -> None:
+        super().__init__(message)
+        self.token_problem = token_problem
 
 
 class PermissionDenied(TidemillError):
@@ -112,6 +119,17 @@ class PermissionDenied(TidemillError):
 
     def __init__(self, principal: str, permission: str, resource: str) -> None:
         super().__init__(f"{principal} lacks the permission '{permission}' on {resource}")
+
+
+class UntrustedOrigin(PermissionDenied):
+    """A server without authentication was asked under a foreign name, or by a page from elsewhere."""
+
+    def __init__(self, header: str, value: str) -> None:
+        Exception.__init__(
+            self,
+            f"{header}: this server has no authentication, so it refuses {value!r:.200}. "
+            "Use a loopback address, name the host in TIDEMILL_ALLOWED_HOSTS, or give the server clients",
+        )
 
 
 class Throttled(TidemillError):

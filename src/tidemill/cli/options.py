@@ -160,6 +160,23 @@ CredentialOption = Annotated[
         help="Credential of a client; other users can see command lines, so prefer the environment.",
     ),
 ]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="TIDEMILL_TOKEN",
+        metavar="TOKEN",
+        help="Bearer token instead of a credential; prefer the environment here, too.",
+    ),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        envvar="TIDEMILL_CA_FILE",
+        help="Certificates, in PEM, to check an https:// server with instead of the well-known ones.",
+    ),
+]
 ROOT = Path(DEFAULT_ROOT)
 
 
@@ -170,13 +187,23 @@ class Target:
     url: UrlOption = None
     root: RootOption = ROOT
     credential: CredentialOption = field(default=None, repr=False)
+    token: TokenOption = field(default=None, repr=False)
+    ca_file: CaFileOption = None
 
     def open(self) -> Lake:
         """The lake at the address, or of the server that runs under the root; starts none."""
-        return connect(self.url or self._found(), credential=self.credential)
+        try:
+            return connect(
+                self.url or self._found(),
+                credential=self.credential,
+                token=self.token,
+                ca_file=self.ca_file,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
 
     def _found(self) -> str:
-        found = find_server(self.root.absolute())
+        found = find_server(self.root.absolute(), self.ca_file)
         if found is None:
             raise ServerUnreachable(
                 f"No server runs under {self.root}; start one with 'tidemill serve --root {self.root}', "

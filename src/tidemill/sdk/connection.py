@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
 import httpx
 
 from tidemill.sdk.errors import ServerNotStarted
-from tidemill.sdk.http import ServerClient
+from tidemill.sdk.http import ServerClient, Token, trusted_certificates
 from tidemill.sdk.lake import Lake
 
 READY: Final = "Tidemill is ready at "
@@ -39,13 +40,13 @@ class EmbeddedServer:
         _end(self._process)
 
 
-def find_server(root: Path) -> str | None:
+def find_server(root: Path, ca_file: str | Path | None = None) -> str | None:
     """The address of the server that runs under that root, if one does."""
     try:
         url = json.loads((root / "server.json").read_text())["url"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url if isinstance(url, str) and _is_healthy(url) else None
+    return url if isinstance(url, str) and _is_healthy(url, ca_file) else None
 
 
 def _environment() -> dict[str, str]:
@@ -128,14 +129,21 @@ def _end(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
-def _is_healthy(url: str) -> bool:
+def _is_healthy(url: str, ca_file: str | Path | None) -> bool:
+    verify = trusted_certificates(ca_file)
     try:
-        return httpx.get(f"{url}/api/v1/health", timeout=2.0, trust_env=False).is_success
+        return httpx.get(f"{url}/api/v1/health", timeout=2.0, trust_env=False, verify=verify).is_success
     except httpx.HTTPError:
         return False
 
 
-def connect(target: str | Path | None = None, *, credential: str | None = None) -> Lake:
+def connect(
+    target: str | Path | None = None,
+    *,
+    credential: str | None = None,
+    token: Token | None = None,
+    ca_file: str | Path | None = None,
+) -> Lake:
     """Connects to a lake.
 
     Args:
@@ -144,9 +152,14 @@ def connect(target: str | Path | None = None, *, credential: str | None = None) 
             started with a worker and ends when the lake is closed or this process ends.
         credential: `"<client id>:<secret>"` of one of the server's clients, sent with every request. A server
             without clients ignores it.
+        token: A bearer token instead, of an OpenID issuer that the server accepts or of the server itself; or
+            a function that returns one, called for every request, if tokens expire sooner than you are done.
+        ca_file: A file of certificates, in PEM, that the certificate of an `https://` server is checked
+            with instead of the well-known ones.
 
     Raises:
-        ValueError: The credential does not have that form.
+        ValueError: The credential does not have that form, there is a token besides, or the file has no
+            certificates.
         ServerUnreachable: Nothing responds at the address.
         ServerNotStarted: The embedded server did not start; the message has the end of its log.
 
@@ -159,26 +172,32 @@ def connect(target: str | Path | None = None, *, credential: str | None = None) 
     'ok'
     """
     _check_credential(credential)
+    if credential is not None and token is not None:
+        raise ValueError("give either a credential or a token")
+
+    def client_of(url: str) -> ServerClient:
+        return ServerClient(url, api_key=credential, token=token, ca_file=ca_file)
+
     if isinstance(target, str) and target.startswith(("http://", "https://")):
-        client = ServerClient(target, api_key=credential)
+        client = client_of(target)
         client.get("/api/v1/health")
         return Lake(client)
-    return _embedded(Path(target or DEFAULT_ROOT).absolute(), credential)
+    return _embedded(Path(target or DEFAULT_ROOT).absolute(), client_of, ca_file)
 
 
-def _embedded(root: Path, credential: str | None) -> Lake:
-    url = find_server(root)
+def _embedded(root: Path, client_of: Callable[[str], ServerClient], ca_file: str | Path | None) -> Lake:
+    url = find_server(root, ca_file)
     if url is not None:
-        return Lake(ServerClient(url, api_key=credential))
+        return Lake(client_of(url))
     try:
         server = start_server(root)
     except ServerNotStarted:
         # Another process may have started one at the same moment.
-        url = find_server(root)
+        url = find_server(root, ca_file)
         if url is None:
             raise
-        return Lake(ServerClient(url, api_key=credential))
-    return Lake(ServerClient(server.url, api_key=credential), server.stop)
+        return Lake(client_of(url))
+    return Lake(client_of(server.url), server.stop)
 
 
 def _check_credential(credential: str | None) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -20,23 +22,49 @@ TIMEOUT: Final = httpx.Timeout(300.0, connect=5.0)
 T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 DEFAULT_KIND: Final = "message"
+Token = str | Callable[[], str]
+"""A bearer token, or a function that returns one that is valid now."""
 
 
 class ServerClient:
-    """One server's address with the caller's credential, which goes along as a key; thread-safe."""
+    """One server's address with the caller's credential, an API key or a bearer token; thread-safe."""
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        token: Token | None = None,
+        ca_file: str | Path | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self.api_key = api_key
+        self._api_key = api_key
+        self._token = token
+        self._ca_file = ca_file
         # Name and digest of functions for columns that were there already, by table and column.
         self.refused_functions: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {}
         headers = {"x-api-key": api_key} if api_key else {}
         # Proxies from the environment must not stand between a user and the server on their own machine.
         self._http = httpx.Client(
-            timeout=TIMEOUT, headers=headers, trust_env=not _is_loopback(self.url), transport=transport
+            timeout=TIMEOUT,
+            headers=headers,
+            auth=None if token is None else _BearerToken(token),
+            verify=trusted_certificates(ca_file),
+            trust_env=not _is_loopback(self.url),
+            transport=transport,
         )
+
+    def lance_properties(self) -> dict[str, str]:
+        """What Lance's own client of this server is configured with."""
+        properties = {"uri": self.url}
+        if self._api_key is not None:
+            properties["header.x-api-key"] = self._api_key
+        if self._token is not None:
+            properties["header.authorization"] = f"Bearer {_value(self._token)}"
+        if self._ca_file is not None:
+            properties["tls.ssl_ca_cert"] = str(self._ca_file)
+        return properties
 
     def close(self) -> None:
         self._http.close()
@@ -115,6 +143,29 @@ class ServerClient:
 
     def _unreachable(self, error: httpx.TransportError) -> ServerUnreachable:
         return ServerUnreachable(f"No response from {self.url}: {error}; is the server running?")
+
+
+class _BearerToken(httpx.Auth):
+    def __init__(self, token: Token) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers["Authorization"] = f"Bearer {_value(self._token)}"
+        yield request
+
+
+def _value(token: Token) -> str:
+    return token if isinstance(token, str) else token()
+
+
+def trusted_certificates(ca_file: str | Path | None) -> ssl.SSLContext | bool:
+    """Those of this file instead of the well-known ones; raises ValueError if it has none."""
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file {ca_file} has no certificates: {error}") from error
 
 
 def pages(

@@ -96,12 +96,9 @@ class Table(ComputedColumns):
         >>> docs.query(filter="id = 2", columns=["text"]).to_pylist()
         [{'text': 'the old mill'}]
         """
-        properties = {"uri": self._client.url}
-        if self._client.api_key:
-            properties["header.x-api-key"] = self._client.api_key
         # Asked here, a missing table is refused in the SDK's own words.
         self.describe()
-        namespace = _lance_module("lance.namespace").RestNamespace(**properties)
+        namespace = _lance_module("lance.namespace").RestNamespace(**self._client.lance_properties())
         return _lance_module("lance").dataset(namespace_client=namespace, table_id=list(self.levels))
 
     def projected_schema(self, columns: Mapping[str, str] | None) -> pa.Schema:

@@ -24,12 +24,14 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.protocols.http.addresses import NO_NETWORKS, Networks, address_key
+from tidemill.protocols.http.browsers import SECURITY_HEADERS
 from tidemill.protocols.http.call import SLOW_BODY
 
 SWEEP_SECONDS: Final = 1.0
 # Time for the client to read a refusal. Closing while it still sends would discard the response.
 LINGER_SECONDS: Final = 1.0
 RESPONSE_START: Final = b"HTTP/1.1 "
+REFUSAL_FIELDS: Final = "".join(f"{name.lower()}: {value}\r\n" for name, value in SECURITY_HEADERS)
 INTERIM_CONTINUE: Final = b"HTTP/1.1 100 "
 
 
@@ -224,7 +226,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_refused = True
         self._unset_keepalive_if_required()
         head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n{fields}content-type: text/plain; charset=utf-8\r\n"
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n{fields}{REFUSAL_FIELDS}"
+            "content-type: text/plain; charset=utf-8\r\n"
             f"content-length: {len(message)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(f"{head}{message}".encode())

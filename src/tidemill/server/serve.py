@@ -33,14 +33,16 @@ from tidemill.errors import InvalidInput
 from tidemill.lance.evaluation.evaluator import InProcess
 from tidemill.lance.evaluation.pool import QueryProcesses
 from tidemill.protocols.app import create_app
+from tidemill.protocols.http.browsers import LOOPBACK, SECURITY_HEADERS, TrustedHosts
 from tidemill.protocols.http.call import Limits
 from tidemill.server.audit_trail import AuditTrail
 from tidemill.server.bootstrap import Adapters, build_operations, open_adapters
 from tidemill.server.connections import BoundedProtocol, ConnectionBounds, OpenConnections, sweep_connections
 from tidemill.server.health import WorkerState
 from tidemill.server.processes import GRACE_SECONDS, configure_logs, stop_with_stdin
-from tidemill.server.settings import LOOPBACK, ServerSettings
+from tidemill.server.settings import ServerSettings
 from tidemill.server.supervisor import Supervision
+from tidemill.server.tls import STRICT_TRANSPORT, Certificates, TlsHandshake
 from tidemill.storage.local import LocalTableFiles
 
 STATE_FILE: Final = "server.json"
@@ -59,7 +61,10 @@ def serve(settings: ServerSettings, supervision: Supervision | None = None) -> N
     """Serves until it is told to stop; prints one line when it is ready for the first time."""
     configure_logs(settings.log_level)
     if settings.host not in LOOPBACK and not settings.has_authentication:
-        raise InvalidInput("host", f"{settings.host} is not a loopback address, so 'clients' must be set")
+        raise InvalidInput(
+            "host", f"{settings.host} is not a loopback address, so 'clients' or 'oidc_issuers' must be set"
+        )
+    certificates = open_certificates(settings)
     evaluator = _open_evaluator(settings)
     adapters = open_adapters(settings, evaluator=evaluator)
     if settings.processes > 1 and not adapters.store.is_shared:
@@ -78,15 +83,16 @@ def serve(settings: ServerSettings, supervision: Supervision | None = None) -> N
         decoded_arrow_bytes=settings.max_decoded_arrow_bytes,
         runs_quick_on_loop=adapters.store.is_local and isinstance(adapters.files, LocalTableFiles),
         trusted_proxies=bounds.trusted_proxies,
+        trusted_hosts=None if settings.has_authentication else TrustedHosts(settings.allowed_hosts),
     )
     operations = build_operations(adapters, workers, workers.wake)
     audit = AuditTrail(adapters.store, settings.audit_refusals_per_minute)
     app = create_app(operations, limits, adapters.authentication.caller_of, audit)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{listener.getsockname()[1]}"
+    url = f"{'http' if certificates is None else 'https'}://{host}:{listener.getsockname()[1]}"
     is_first = settings.listener is None
     server = AnnouncingServer(
-        _config(app, bounds),
+        _config(app, bounds, certificates),
         (lambda: _announce(settings, url, listener, supervision)) if is_first else _announce_nothing,
     )
     if supervision is not None:
@@ -124,8 +130,19 @@ def _allow_open_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
-def _config(app: ASGIApp, bounds: ConnectionBounds) -> uvicorn.Config:
-    protocol = partial(BoundedProtocol, bounds, OpenConnections(bounds))
+def open_certificates(settings: ServerSettings) -> Certificates | None:
+    """None if the server speaks plain HTTP."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Certificates(settings.tls_certificate, settings.tls_key)
+
+
+def _config(app: ASGIApp, bounds: ConnectionBounds, certificates: Certificates | None) -> uvicorn.Config:
+    open_connections, headers = OpenConnections(bounds), list(SECURITY_HEADERS)
+    protocol: Callable[..., asyncio.Protocol] = partial(BoundedProtocol, bounds, open_connections)
+    if certificates is not None:
+        protocol = partial(TlsHandshake, certificates, bounds, open_connections, protocol)
+        headers.append(STRICT_TRANSPORT)
     return uvicorn.Config(
         app,
         loop="uvloop",
@@ -136,6 +153,7 @@ def _config(app: ASGIApp, bounds: ConnectionBounds) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
+        headers=headers,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         # A client that watches a job would otherwise delay the shutdown until the job ends.
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tidemill.catalog.model.access import Grant, check_client_id, principal_grantee
+from tidemill.catalog.model.access import Grant, Grantee, check_client_id, principal_grantee, role_grantee
 from tidemill.catalog.model.callers import Permission
-from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, NamespacePath, namespace_path
+from tidemill.catalog.model.identifiers import LEVEL_SEPARATOR, namespace_path
 from tidemill.catalog.operations.access import SettingsAccess
 from tidemill.errors import InvalidInput
 from tidemill.functions.isolation.pool import FunctionHost, Isolation
@@ -25,15 +25,16 @@ from tidemill.jobs.worker.auto_jobs import AutoBackfillPolicy, AutoRefreshPolicy
 from tidemill.jobs.worker.leases import LeasePolicy
 from tidemill.lance.evaluation.bounds import QueryBounds
 from tidemill.protocols.http.addresses import Networks
+from tidemill.protocols.http.browsers import LOOPBACK
 from tidemill.protocols.http.call import GIB, MIB
 from tidemill.server.connections import ConnectionBounds
+from tidemill.server.issuer_settings import IssuerSettings, check_issuers
 from tidemill.spark.target import MASTERS, SparkTarget, is_master, slots_of
 from tidemill.storage.warehouse import JOBS_DIRECTORY
 
 # Characters that pass unchanged through a header.
 SECRET: Final = re.compile(r"[!-~]+")
 MIN_SECRET_LENGTH: Final = 16
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 # Without those that mean something else in a path or query: + is a space, a comma is between names.
 SEPARATORS: Final = "!#$&'()*-./:;<=>?@[]^_`{|}~"
@@ -80,22 +81,13 @@ class ClientSettings(BaseModel):
     def digest(self) -> bytes:
         return bytes.fromhex(self.secret_sha256)
 
-    def permissions(self) -> dict[NamespacePath, frozenset[Permission]]:
-        """Raises InvalidInput if a grant names an invalid namespace."""
-        return {_namespace(key): frozenset(granted) for key, granted in self.grants.items()}
 
-
-def check_clients(clients: Mapping[str, ClientSettings]) -> None:
-    for client_id, client in clients.items():
-        check_client_id(client_id, "clients")
-        try:
-            client.permissions()
-        except InvalidInput as error:
-            raise InvalidInput(f"clients.{client_id}.{error.field}", f"{error}") from error
-
-
-def _namespace(dotted: str) -> NamespacePath:
-    return namespace_path(tuple(dotted.split(".")) if dotted else (), f"grants.{dotted!r:.200}")
+def _grants_to(grantee: Grantee, grants: Mapping[str, Sequence[Permission]], field: str) -> Iterator[Grant]:
+    for dotted, permissions in grants.items():
+        levels = tuple(dotted.split(".")) if dotted else ()
+        path = namespace_path(levels, f"{field}.grants.{dotted!r:.200}")
+        for permission in sorted(set(permissions)):
+            yield Grant(grantee, permission, path)
 
 
 class ClusterSettings(BaseModel):
@@ -139,6 +131,12 @@ class ServerSettings(BaseSettings):
     s3_client_secret_access_key: str | None = Field(default=None, repr=False)
     secret_key: str | None = Field(default=None, repr=False)
     clients: dict[str, ClientSettings] = Field(default_factory=dict)
+    oidc_issuers: tuple[IssuerSettings, ...] = ()
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="More names by which a server without authentication can be reached."
+    )
     token_lifetime_seconds: int = Field(default=3600, ge=1, le=31_536_000)
     failed_logins_per_address: int = Field(default=20, ge=1)
     failed_logins_per_client: int = Field(default=100, ge=1)
@@ -211,16 +209,18 @@ class ServerSettings(BaseSettings):
     @property
     def has_authentication(self) -> bool:
         """Whether callers have to say who they are. Otherwise everybody who can connect is the owner."""
-        return bool(self.clients)
+        return bool(self.clients or self.oidc_issuers)
 
     def access(self) -> SettingsAccess:
-        grants = (
-            Grant(principal_grantee(client_id), permission, path)
-            for client_id, client in self.clients.items()
-            for path, permissions in client.permissions().items()
-            for permission in sorted(permissions)
-        )
-        return SettingsAccess(self.has_authentication, tuple(self.clients), tuple(grants))
+        """Raises InvalidInput if a grant names an invalid namespace."""
+        return SettingsAccess(self.has_authentication, tuple(self.clients), tuple(self._grants()))
+
+    def _grants(self) -> Iterator[Grant]:
+        for client_id, client in self.clients.items():
+            yield from _grants_to(principal_grantee(client_id), client.grants, f"clients.{client_id}")
+        for index, issuer in enumerate(self.oidc_issuers):
+            for role, grants in issuer.grants.items():
+                yield from _grants_to(role_grantee(role), grants, f"oidc_issuers.{index}")
 
     @property
     def database(self) -> str:
@@ -306,7 +306,7 @@ class ServerSettings(BaseSettings):
             ),
             call_seconds=None if self.function_isolation == "none" else self.function_call_seconds,
             # A worker that no server has started cannot know whether there are clients.
-            is_strict=bool(self.clients) or not self.exit_with_stdin,
+            is_strict=self.has_authentication or not self.exit_with_stdin,
             allows_builds=self.function_source_packages,
         )
 
@@ -346,19 +346,31 @@ def load_settings(**overrides: Any) -> ServerSettings:
     _check_warehouse(settings)
     _check_separator(settings.namespace_separator)
     _check_clusters(settings)
-    check_clients(settings.clients)
-    if settings.clients and settings.function_isolation == "none":
+    for client_id in settings.clients:
+        check_client_id(client_id, "clients")
+    check_issuers(settings.oidc_issuers)
+    settings.access()
+    _check_tls(settings)
+    if settings.has_authentication and settings.function_isolation == "none":
         raise InvalidInput(
             "function_isolation",
-            "cannot be 'none' on a server with clients; 'trusted' gives whoever has the permission "
+            "cannot be 'none' on a server with authentication; 'trusted' gives whoever has the permission "
             "`function` the rights of an admin, 'sandbox' does not",
         )
-    if settings.clients and not settings.query_processes:
+    if settings.has_authentication and not settings.query_processes:
         raise InvalidInput(
-            "query_processes", "cannot be 0 on a server with clients: one query could end the server for all"
+            "query_processes",
+            "cannot be 0 on a server with authentication: one query could end the server for all",
         )
     Networks(settings.trusted_proxies)
     return settings
+
+
+def _check_tls(settings: ServerSettings) -> None:
+    if settings.tls_certificate is not None and settings.tls_key is None:
+        raise InvalidInput("tls_key", "is required when tls_certificate is set")
+    if settings.tls_key is not None and settings.tls_certificate is None:
+        raise InvalidInput("tls_certificate", "is required when tls_key is set")
 
 
 def _check_warehouse(settings: ServerSettings) -> None:

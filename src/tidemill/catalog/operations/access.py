@@ -220,7 +220,7 @@ class AccessOperations:
             count = tx.grants.remove(revoked)
             if not count and any(grant in self._settings.grants for grant in revoked):
                 raise InvalidInput(
-                    "permissions", f"{grantee} has them from the settings; change TIDEMILL_CLIENTS instead"
+                    "permissions", f"{grantee} has them from the settings; change those of the server instead"
                 )
             return count
 

@@ -51,6 +51,7 @@ from tidemill.errors import (
 )
 from tidemill.protocols.http.addresses import client_address
 from tidemill.protocols.http.auditing import NO_AUDIT, AuditTrail, object_kind, refuse, run_audited
+from tidemill.protocols.http.browsers import add_cache_control
 from tidemill.protocols.http.call import SLOW_BODY, Call, CallerResolver, Handler, Limits
 from tidemill.protocols.http.operations import Operations
 from tidemill.protocols.http.routing import BodyKind, Match, Route, Router, path_segments
@@ -155,6 +156,7 @@ class HttpApp:
         except ClientDisconnect:
             _log_request(trace, CLIENT_CLOSED_REQUEST, started)
             return
+        add_cache_control(response)
         response.raw_headers.append((REQUEST_ID_HEADER.encode(), trace.request_id.encode()))
         await response(scope, receive, send)
         _log_request(trace, response.status_code, started)
@@ -197,6 +199,8 @@ class HttpApp:
             return service.render_error(refusal)
 
     async def _call(self, request: _Request, match: Match, trace: _Trace, action: AuditedAction) -> Response:
+        if self._limits.trusted_hosts is not None:
+            self._limits.trusted_hosts.check(request.headers)
         is_public, address = match.route.is_public, action.address
         caller = ANONYMOUS_CALLER if is_public else await self._resolve_caller(request.headers, address)
         action.principal = trace.caller = caller.principal
@@ -321,10 +325,17 @@ def _error_response(service: Service, error: TidemillError, request: _Request, t
         case Unavailable():
             response.headers["retry-after"] = RETRY_AFTER_SECONDS
         case Unauthenticated():
-            response.headers["www-authenticate"] = "Bearer"
+            response.headers["www-authenticate"] = _challenge(error)
         case _:
             pass
     return response
+
+
+def _challenge(error: Unauthenticated) -> str:
+    """RFC 6750, 3: without a token there is nothing to say about it."""
+    if error.token_problem is None:
+        return "Bearer"
+    return f'Bearer error="invalid_token", error_description="{error.token_problem}"'
 
 
 def _peer(scope: Scope) -> str:

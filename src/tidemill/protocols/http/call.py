@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tidemill.catalog.model.callers import LOCAL_CALLER, Caller
 from tidemill.protocols.http.addresses import NO_NETWORKS, Networks
+from tidemill.protocols.http.browsers import TrustedHosts
 from tidemill.protocols.http.operations import Operations
 
 KIB: Final = 1024
@@ -27,7 +28,7 @@ class Limits:
     """`waiting_threads` serve long polls, which would otherwise occupy the threads of all other requests.
 
     `runs_quick_on_loop` is for servers whose database and files are on the same machine: quick requests run
-    on the event loop first, before they get a thread.
+    on the event loop first, before they get a thread. `trusted_hosts` is for servers without authentication.
     """
 
     json_bytes: int = MIB
@@ -38,6 +39,7 @@ class Limits:
     waiting_threads: int = 256
     runs_quick_on_loop: bool = False
     trusted_proxies: Networks = NO_NETWORKS
+    trusted_hosts: TrustedHosts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 - `authentication`: finds the caller of a request by its API key or bearer token
 - `tokens`: signs and verifies the tokens that this server issues
+- `oidc`, `issuer_keys`: verify tokens of OpenID issuers, with keys that they publish
 - `failed_logins`: slows down callers who guess
 - `directory`: the clients, roles and grants of the catalog, as of less than two seconds ago
 - `grants`: what a caller may do where

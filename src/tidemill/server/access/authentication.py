@@ -9,8 +9,10 @@ stored: every server with that key accepts them, and a single token cannot be re
 carries the id of the API key it was issued for and a stamp of its secret. So changing a secret, or removing a
 key or client, invalidates all its tokens at once, and a token conveys no more than its key.
 
-Without clients, anyone who can connect is the owner of the server. `serve` therefore requires clients for
-addresses other than loopback.
+Tokens of OpenID issuers are accepted as well, if the settings name any: see `oidc`.
+
+Without clients and issuers, anyone who can connect is the owner of the server. `serve` therefore requires
+some for addresses other than loopback.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from tidemill.server.access.cipher import InstallationCipher
 from tidemill.server.access.directory import AccessDirectory
 from tidemill.server.access.failed_logins import FailedLogins
 from tidemill.server.access.grants import AccessSnapshot
-from tidemill.server.access.tokens import Claims, TokenSigner
+from tidemill.server.access.oidc import OidcTokens, RefusedToken
+from tidemill.server.access.tokens import JWT_HEADER, Claims, TokenSigner
 from tidemill.server.settings import ServerSettings
 
 API_KEY_HEADER: Final = "x-api-key"
@@ -68,16 +71,21 @@ class ClientAuthentication:
         directory: AccessDirectory,
         signer: TokenSigner,
         failed_logins: FailedLogins | None = None,
+        oidc: OidcTokens | None = None,
     ) -> None:
         self._digests = digests
         self._directory = directory
         self._signer = signer
         self._failed_logins = failed_logins or FailedLogins(math.inf, math.inf)
+        self._oidc = oidc
 
     async def caller_of(self, headers: Headers, address: str = "") -> Caller:
         snapshot = await self._directory.fresh()
         # The API key goes first: pyiceberg sends a bearer token "None" beside configured headers.
         key = headers.get(API_KEY_HEADER)
+        if key is not None and _is_token(key):
+            # lancedb can send only this header.
+            return await self._caller_of_bearer(snapshot, key, address)
         if key is not None:
             client_id, _, secret = key.partition(":")
             return _caller(self._check(snapshot, ClientCredential(client_id, secret), address))
@@ -87,7 +95,19 @@ class ClientAuthentication:
                 f"A credential is missing: send '{API_KEY_HEADER}: <client id>:<secret>', "
                 f"or 'Authorization: Bearer <token>' with a token from {TOKEN_ENDPOINT}"
             )
-        return self._caller_of_token(snapshot, token.strip(), address)
+        return await self._caller_of_bearer(snapshot, token.strip(), address)
+
+    async def _caller_of_bearer(self, snapshot: AccessSnapshot, token: str, address: str) -> Caller:
+        """Our own tokens are told by their header, which no issuer's can have: it names an HMAC."""
+        if self._oidc is None or token.startswith(f"{JWT_HEADER}."):
+            return self._caller_of_token(snapshot, token, address)
+        try:
+            return await self._oidc.caller_of(token)
+        except RefusedToken as error:
+            if not error.is_authentic:
+                self._failed_logins.check(address)
+                self._failed_logins.add(address)
+            raise
 
     def issue(self, credential: ClientCredential | None, address: str = "") -> IssuedToken:
         if credential is None:
@@ -154,10 +174,13 @@ class ClientAuthentication:
         if claims is None or known is None:
             raise Unauthenticated(
                 "The bearer token was not issued by this server, or its client has changed since; "
-                f"get a new one from {TOKEN_ENDPOINT}"
+                f"get a new one from {TOKEN_ENDPOINT}",
+                "The token was not issued by this server",
             )
         if self._signer.has_expired(claims.expires_at):
-            raise Unauthenticated(f"The bearer token has expired; get a new one from {TOKEN_ENDPOINT}")
+            raise Unauthenticated(
+                f"The bearer token has expired; get a new one from {TOKEN_ENDPOINT}", "The token has expired"
+            )
         self._check_expiry(known)
         return _caller(known, claims.expires_at)
 
@@ -194,6 +217,11 @@ def _caller(known: _Known, expires_at: datetime | None = None) -> Caller:
     return Caller(known.client_id, scope=key.scope, expires_at=expires_at or key.expires_at, key=key.name)
 
 
+def _is_token(key: str) -> bool:
+    """Whether an API key is a JSON Web Token: those have two dots and no colon."""
+    return ":" not in key and key.count(".") == 2
+
+
 class LocalAuthentication:
     """For embedded servers: every caller is the owner, and credentials are ignored."""
 
@@ -218,7 +246,7 @@ class LocalAuthentication:
 def open_authentication(
     settings: ServerSettings, cipher: InstallationCipher, directory: AccessDirectory
 ) -> Authentication:
-    """With clients, this reads the secret key, so an invalid one is reported at startup."""
+    """With clients or issuers, this reads the secret key, so an invalid one is reported at startup."""
 
     def signer() -> TokenSigner:
         return TokenSigner(cipher.derive(TOKEN_KEY), settings.token_lifetime)
@@ -230,4 +258,5 @@ def open_authentication(
         directory,
         signer(),
         FailedLogins(settings.failed_logins_per_address, settings.failed_logins_per_client),
+        OidcTokens(settings.oidc_issuers) if settings.oidc_issuers else None,
     )
