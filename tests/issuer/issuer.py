@@ -89,9 +89,6 @@ class Issuer:
             self.process.communicate()
             self.process = None
 
-    def reads_of_keys(self) -> int:
-        return self.log.read_text().count("/oauth/jwks.json")
-
     def restart(self, key: SigningKey | None = None) -> None:
         self.stop()
         self.key = key or self.key
@@ -107,18 +104,15 @@ class Issuer:
 
 
 @contextmanager
-def running_issuers(folder: Path, **users: dict[str, list[str]]) -> Iterator[list[Issuer]]:
-    """One issuer for each keyword, with the groups of its users."""
-    issuers = [Issuer(SigningKey(name), known, folder / f"{name}.log") for name, known in users.items()]
+def running_issuer(folder: Path, users: dict[str, list[str]]) -> Iterator[Issuer]:
+    """With these users and their groups."""
+    issuer = Issuer(SigningKey("corp"), users, folder / "issuer.log")
     try:
-        for issuer in issuers:
-            issuer.start()
-        for issuer in issuers:
-            issuer.wait()
-        yield issuers
+        issuer.start()
+        issuer.wait()
+        yield issuer
     finally:
-        for issuer in issuers:
-            issuer.stop()
+        issuer.stop()
 
 
 def installed_python() -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -26,9 +26,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from typer.testing import CliRunner
 
 import tidemill
 from tests.conftest import RunningServer, start_server
+from tidemill.cli.main import app
 from tidemill.errors import InvalidInput
 from tidemill.sdk.errors import ServerUnreachable
 from tidemill.server.tls import Certificates
@@ -215,14 +217,9 @@ def test_an_authority_without_certificates_is_refused(secured: Secured) -> None:
 @pytest.mark.parametrize("by", ["url", "root"])
 def test_the_command_line_trusts_a_private_authority(secured: Secured, by: str) -> None:
     found = {"url": secured.server.url, "root": str(secured.server.root)}[by]
-    environment = {
-        **os.environ,
-        f"TIDEMILL_{by.upper()}": found,
-        "TIDEMILL_CA_FILE": str(secured.authority.file),
-    }
-    command = [sys.executable, "-m", "tidemill", "jobs", "list", "--json"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    environment = {f"TIDEMILL_{by.upper()}": found, "TIDEMILL_CA_FILE": str(secured.authority.file)}
+    listed = CliRunner().invoke(app, ["jobs", "list", "--json"], env=environment)
+    assert listed.exit_code == 0, listed.output
 
 
 def test_new_connections_get_a_new_certificate_without_a_restart(secured: Secured) -> None:
@@ -237,6 +234,20 @@ def test_new_connections_get_a_new_certificate_without_a_restart(secured: Secure
             assert time.monotonic() < deadline
         assert renewed != before
         assert kept.get(HEALTH).status_code == 200
+
+
+def test_a_server_that_dies_is_replaced_by_one_with_the_same_certificate(secured: Secured) -> None:
+    serial = secured.serial()
+    state = secured.server.root / "server.json"
+    died = json.loads(state.read_text())["pid"]
+    os.kill(died, signal.SIGKILL)
+    deadline = time.monotonic() + 120
+    while json.loads(state.read_text())["pid"] == died:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    until_healthy(secured)
+    assert secured.serial() == serial
+    assert json.loads(state.read_text())["url"] == secured.server.url
 
 
 def test_a_certificate_that_cannot_be_used_does_not_replace_the_last_one(tmp_path: Path) -> None:

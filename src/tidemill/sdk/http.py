@@ -39,7 +39,7 @@ class ServerClient:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._api_key = api_key
+        self.api_key = api_key
         self._token = token
         self._ca_file = ca_file
         # Name and digest of functions for columns that were there already, by table and column.
@@ -58,8 +58,8 @@ class ServerClient:
     def lance_properties(self) -> dict[str, str]:
         """What Lance's own client of this server is configured with."""
         properties = {"uri": self.url}
-        if self._api_key is not None:
-            properties["header.x-api-key"] = self._api_key
+        if self.api_key is not None:
+            properties["header.x-api-key"] = self.api_key
         if self._token is not None:
             properties["header.authorization"] = f"Bearer {_value(self._token)}"
         if self._ca_file is not None:

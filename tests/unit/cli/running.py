@@ -18,7 +18,7 @@ class CommandLine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
         self.server = NotingServer(**answers)
-        monkeypatch.setattr(options, "connect", lambda url, credential=None: self.server.lake())
+        monkeypatch.setattr(options, "connect", lambda url, **_: self.server.lake())
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, [*arguments, "--url", "http://lake"], env={"COLUMNS": "200"})

@@ -263,5 +263,5 @@ def test_a_refusal_of_settings_does_not_show_the_secret() -> None:
 
 
 def test_an_address_that_others_reach_needs_clients() -> None:
-    with pytest.raises(InvalidInput, match="not a loopback address, so 'clients' must be set"):
+    with pytest.raises(InvalidInput, match="'clients' or 'oidc_issuers' must be set"):
         serve(load_settings(host="0.0.0.0"))

@@ -140,22 +140,6 @@ class GrantAuthorizer:
         is_above = isinstance(resource, NamespacePath) and _is_within(scope.namespace, resource)
         return is_above and allowed.shows(scope.namespace) and _conveys(scope, Permission.READ)
 
-    def _allowed_to(self, caller: Caller) -> _Allowed:
-        if not caller.roles:
-            return self._allowed.get(caller.principal, {})
-        allowed = dict(self._allowed.get(caller.principal, {}))
-        for role in caller.roles:
-            for levels, granted in self._allowed_roles.get(role, {}).items():
-                allowed[levels] = allowed.get(levels, frozenset()) | granted
-        return allowed
-
-
-def _with_levels(grants: Mapping[str, Grants]) -> Mapping[str, _Allowed]:
-    return {
-        name: {path.levels: _with_implied(granted) for path, granted in held.items()}
-        for name, held in grants.items()
-    }
-
 
 def _scope_allows(scope: Scope, permission: Permission, resource: Securable) -> bool:
     return _is_within(namespace_of(resource), scope.namespace) and _conveys(scope, permission)
