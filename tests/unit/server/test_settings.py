@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tidemill.catalog.model.access import Grant, role_grantee
+from tidemill.catalog.model.callers import Permission
+from tidemill.catalog.model.identifiers import NamespacePath
 from tidemill.errors import InvalidInput
 from tidemill.jobs.worker.auto_jobs import AutoRefreshPolicy
+from tidemill.server.serve import _as_environment
 from tidemill.server.settings import load_settings
 
 
@@ -138,3 +144,63 @@ def test_others_cannot_reach_a_server_with_short_secrets() -> None:
         load_settings(clients=clients, host="0.0.0.0")
     assert "xxx" not in str(refused.value)
     assert load_settings(clients={"ada": {"secret": "x" * 16}}, host="0.0.0.0").clients
+
+
+def issuer(**changed: object) -> dict[str, object]:
+    return {"name": "corp", "issuer": "https://login.example.org", "audience": "lake", **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"issuer": "http://login.example.org"}, r"oidc_issuers\.0\.issuer: must be an https:// address"),
+        ({"issuer": "https://me@login.example.org"}, r"0\.issuer: must have no user, query or fragment"),
+        ({"name": "Corp:x"}, r"oidc_issuers\.0\.name: must be 1 to 32 lower-case letters"),
+        ({"audience": []}, r"oidc_issuers\.0\.audience: .*at least 1 item"),
+        ({"algorithms": ["HS256"]}, r"oidc_issuers\.0\.algorithms\.0: .*'RS256'"),
+        ({"roles": {"a": "two words"}}, r"oidc_issuers\.0\.roles\.a: must be 1 to 128 printable ASCII"),
+        ({"roles": {}, "role_prefix": ""}, r"oidc_issuers\.0\.role_prefix: cannot be combined with roles"),
+        ({"grants": {"r": {"a..b": ["read"]}}}, r"oidc_issuers\.0\.grants\.'a\.\.b'"),
+        ({"grants": {"r": {"": ["reed"]}}}, r"oidc_issuers\.0\.grants\.r\.\.0: .*'read'"),
+        ({"ca_file": "/nowhere.pem"}, r"oidc_issuers\.0\.ca_file: /nowhere\.pem is not a file"),
+        ({"secret": "x"}, r"oidc_issuers\.0\.secret: Extra inputs are not permitted"),
+    ],
+)
+def test_an_issuer_that_cannot_be_trusted_is_refused(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        load_settings(oidc_issuers=[issuer(**changed)])
+
+
+@pytest.mark.parametrize("field", ["name", "issuer"])
+def test_two_issuers_that_could_be_taken_for_each_other_are_refused(field: str) -> None:
+    other = issuer(name="other", issuer="https://other.example.org")
+    assert len(load_settings(oidc_issuers=[issuer(), other]).oidc_issuers) == 2
+    with pytest.raises(InvalidInput, match=rf"oidc_issuers\.1\.{field}: .* is there twice"):
+        load_settings(oidc_issuers=[issuer(), {**other, field: issuer()[field]}])
+
+
+def test_roles_of_issuers_have_the_grants_of_the_settings() -> None:
+    access = load_settings(oidc_issuers=[issuer(grants={"corp:ops": {"a.b": ["read", "read"]}})]).access()
+    assert access.has_authentication
+    assert access.grants == (Grant(role_grantee("corp:ops"), Permission.READ, NamespacePath(("a", "b"))),)
+
+
+@pytest.mark.parametrize("given", [{"function_isolation": "none"}, {"query_processes": 0}])
+def test_issuers_alone_are_authentication(given: dict[str, Any]) -> None:
+    assert load_settings(**given)
+    with pytest.raises(InvalidInput, match=f"{next(iter(given))}: .*a server with authentication"):
+        load_settings(oidc_issuers=[issuer()], **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")]
+)
+def test_a_certificate_needs_its_key(given: str, missing: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{missing}: is required when {given} is set"):
+        load_settings(**{given: "some.pem"})
+
+
+def test_children_get_issuers_as_they_are() -> None:
+    given = load_settings(oidc_issuers=[issuer(grants={"r": {"": ["admin"]}}, roles_claim="groups")])
+    again = json.loads(_as_environment(given)["TIDEMILL_OIDC_ISSUERS"])
+    assert load_settings(oidc_issuers=again).oidc_issuers == given.oidc_issuers
