@@ -364,7 +364,7 @@ def test_the_server_fetches_no_key_that_a_token_points_to(lake: Lake, field: str
 
 
 def test_forged_ids_of_keys_do_not_make_the_server_hammer_the_issuer(lake: Lake) -> None:
-    assert lake.get(partner_token(lake)).status_code == 200
+    assert lake.get(partner_token(lake, "makers")).status_code == 200
     before, began = lake.partner.reads, time.monotonic()
     own = SigningKey("own")
     for number in range(50):
@@ -457,11 +457,11 @@ def test_tokens_are_not_in_the_log(lake: Lake, ada: str) -> None:
 
 
 def test_when_the_issuer_is_down_known_keys_count_and_unknown_ones_get_503(lake: Lake) -> None:
-    known = partner_token(lake)
+    known = partner_token(lake, "makers")
     assert lake.get(known).status_code == 200
     lake.partner.stop()
     assert lake.get(known).status_code == 200
-    assert lake.get(partner_token(lake, sub="dan")).status_code == 200
+    assert lake.get(partner_token(lake, "makers", sub="dan")).status_code == 200
     unknown = SigningKey("new").sign(valid_claims(lake, iss=lake.partner.url))
     until(lambda: lake.get(unknown).status_code == 503)
     assert lake.get(known).status_code == 200
@@ -471,10 +471,10 @@ def test_when_the_issuer_is_down_known_keys_count_and_unknown_ones_get_503(lake:
 
 
 def test_keys_rotate_without_a_restart_and_old_ones_end(lake: Lake) -> None:
-    old = partner_token(lake)
+    old = partner_token(lake, "makers")
     assert lake.get(old).status_code == 200
     lake.partner.key = SigningKey("rotated")
-    fresh = partner_token(lake)
+    fresh = partner_token(lake, "makers")
     until(lambda: lake.get(fresh).status_code == 200)
     # This was checked and remembered before.
     assert lake.get(old).status_code == 401

@@ -236,6 +236,7 @@ def test_new_connections_get_a_new_certificate_without_a_restart(secured: Secure
         assert kept.get(HEALTH).status_code == 200
 
 
+@pytest.mark.deep
 def test_a_server_that_dies_is_replaced_by_one_with_the_same_certificate(secured: Secured) -> None:
     serial = secured.serial()
     state = secured.server.root / "server.json"

@@ -122,7 +122,8 @@ def stop_with_stdin(stop: Callable[[], None], wake: Callable[[], None] | None = 
         while os.read(sys.stdin.fileno(), 4096):
             if wake is not None:
                 wake()
-        last_resort = Timer(GRACE_SECONDS, os._exit, args=(1,))
+        # It was told to stop: with another code, its supervisor would replace it.
+        last_resort = Timer(GRACE_SECONDS, os._exit, args=(0,))
         last_resort.daemon = True
         last_resort.start()
         stop()
