@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from tests.e2e.view_kinds import (
     texts_of,
     verified,
 )
-from tidemill.catalog.model.functions import Function, FunctionEncoding
+from tidemill.catalog.model.functions import Function, geneva_function
 from tidemill.sdk.errors import InvalidRequest
 from tidemill.sdk.payload import pickle_callable
 
@@ -201,12 +200,8 @@ class AtOnce(tidemill.UDF[[pa.Array, pa.Array], Any]):
     def function(self) -> Function:
         payload = base64.b64encode(pickle_callable(Held(self.__wrapped__), self.name)).decode()
         made = super().function
-        return replace(
-            made,
-            encoding=FunctionEncoding.GENEVA,
-            payload=json.dumps({"chunker_payload": payload}).encode(),
-            parameters=(),
-        )
+        envelope = json.dumps({"chunker_payload": payload}).encode()
+        return geneva_function(made.name, made.kind, envelope, made.output)
 
 
 def batched_chunker(calls: CallLog) -> Any:
