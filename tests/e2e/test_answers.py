@@ -182,7 +182,7 @@ def test_a_caller_without_a_credential_is_401(
     identity = {"api_key": "owner:o", "auth_token": "o"}
     answer = untouched.send(operation, headers=credential, identity=identity)
     check_refusal(answer, 401, 16)
-    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["www-authenticate"].split()[0] == "Bearer"
 
 
 @every_operation
