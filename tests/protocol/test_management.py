@@ -153,7 +153,8 @@ def test_a_registered_function_is_listed_without_its_code(lake: tidemill.Lake, h
         entry for entry in http.get("/api/v1/functions").json()["functions"] if entry["digest"] == digest
     ]
     assert len(listed) == 1
-    assert listed[0].keys() == {"name", "digest", "kind", "parameters", "output", "python", "stateful"}
+    whole = {"name", "digest", "kind", "parameters", "output", "python", "stateful"}
+    assert listed[0].keys() == whole | {"namespace", "version", "owner"}
     assert (listed[0]["name"], listed[0]["parameters"]) == ("whisper", ["text"])
     assert listed[0]["output"] == {"value": "string"}
 
