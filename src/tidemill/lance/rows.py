@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
 import pyarrow as pa
 
 from tidemill.catalog.errors import (
@@ -9,6 +13,7 @@ from tidemill.catalog.errors import (
     TableAlreadyExists,
     TableColumnNotFound,
     TableIsQuery,
+    TableVersionNotFound,
 )
 from tidemill.catalog.model.callers import Caller, Permission
 from tidemill.catalog.model.identifiers import TableIdent
@@ -27,6 +32,9 @@ from tidemill.lance.model.tables import InsertMode
 from tidemill.lance.queries import InternalColumns, LanceTableQueries
 from tidemill.lance.stored_queries import query_over_source, stored_query_of
 from tidemill.lance.versions.commit import VersionOperations
+
+READ_ATTEMPTS: Final = 5
+Result = TypeVar("Result")
 
 
 class RowOperations:
@@ -110,14 +118,16 @@ class RowOperations:
         return self._edits.delete(caller.principal, table, predicate)
 
     def query(self, caller: Caller, ident: TableIdent, query: TableQuery) -> QueryResult:
+        def run(table: Table, version: int) -> QueryResult:
+            return self._queries.query(caller.principal, table, query, version)
+
         try:
-            table, version = self._resolve_version(caller, ident, query.branch, query.version)
+            return self._at_version(caller, ident, query.branch, query.version, run)
         except TableIsQuery as view:
             stored = self._stored_query(caller, view.table)
             return self.query(
                 caller, stored.source, query_over_source(stored, self._schema(stored.source), query)
             )
-        return self._queries.query(caller.principal, table, query, version)
 
     def query_in_memory(
         self, caller: Caller, ident: TableIdent, rows: pa.Table, query: TableQuery
@@ -135,8 +145,12 @@ class RowOperations:
         branch: str = MAIN_BRANCH,
     ) -> tuple[int, int]:
         """Returns the number of rows and the version they were counted at."""
+
+        def run(table: Table, number: int) -> tuple[int, int]:
+            return self._queries.count_rows(caller.principal, table, predicate, number), number
+
         try:
-            table, number = self._resolve_version(caller, ident, branch, version)
+            return self._at_version(caller, ident, branch, version, run)
         except TableIsQuery as view:
             stored = self._stored_query(caller, view.table)
             rewritten = query_over_source(
@@ -144,15 +158,18 @@ class RowOperations:
             )
             rows, number = self.count_rows(caller, stored.source, rewritten.filter, None)
             return rows if stored.limit is None else min(rows, stored.limit), number
-        return self._queries.count_rows(caller.principal, table, predicate, number), number
 
     def explain(self, caller: Caller, ident: TableIdent, query: TableQuery, *, is_verbose: bool) -> str:
-        table, version = self._resolve_version(caller, ident, query.branch, query.version)
-        return self._queries.explain(caller.principal, table, query, version, is_verbose=is_verbose)
+        def run(table: Table, version: int) -> str:
+            return self._queries.explain(caller.principal, table, query, version, is_verbose=is_verbose)
+
+        return self._at_version(caller, ident, query.branch, query.version, run)
 
     def analyze(self, caller: Caller, ident: TableIdent, query: TableQuery) -> str:
-        table, version = self._resolve_version(caller, ident, query.branch, query.version)
-        return self._queries.analyze(caller.principal, table, query, version)
+        def run(table: Table, version: int) -> str:
+            return self._queries.analyze(caller.principal, table, query, version)
+
+        return self._at_version(caller, ident, query.branch, query.version, run)
 
     def _stored_query(self, caller: Caller, table: Table) -> StoredQuery:
         """For those who may read its source: what is refused later tells of columns that the source has."""
@@ -162,6 +179,20 @@ class RowOperations:
 
     def _schema(self, ident: TableIdent) -> pa.Schema:
         return self._data.schema(self._versions.get_branch(ident, MAIN_BRANCH), None)
+
+    def _at_version(
+        self,
+        caller: Caller,
+        ident: TableIdent,
+        branch: str,
+        version: int | None,
+        run: Callable[[Table, int], Result],
+    ) -> Result:
+        """A clean-up may remove the latest version before it is opened, once another has followed."""
+        for _ in range(READ_ATTEMPTS - 1 if version is None else 0):
+            with suppress(TableVersionNotFound):
+                return run(*self._resolve_version(caller, ident, branch, version))
+        return run(*self._resolve_version(caller, ident, branch, version))
 
     def _resolve_version(
         self, caller: Caller, ident: TableIdent, branch: str, version: int | None

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import CreateTableVersionRequest, ListTableVersionsRequest
 
-from tidemill.catalog.errors import TableColumnNotFound
+from tidemill.catalog.errors import TableColumnNotFound, TableVersionNotFound
 from tidemill.catalog.model.identifiers import NamespacePath, TableIdent
 from tidemill.catalog.model.tables import Table, TableVersion
 from tidemill.errors import CommitStateUnknown, InvalidInput, Throttled, Unavailable
@@ -154,6 +154,21 @@ def test_a_result_of_many_buffers_is_whole(processes: QueryProcesses) -> None:
 def test_an_error_keeps_its_class_and_its_fields(processes: QueryProcesses) -> None:
     with pytest.raises(TableColumnNotFound, match="its columns are a, b"):
         processes.read("a", fail)
+
+
+def rows_of(tables: Tables, table: Table, version: int) -> int:
+    return int(tables.open(table, version).count_rows())
+
+
+def test_a_version_that_is_removed_before_it_is_opened_is_not_found(
+    processes: QueryProcesses, tmp_path: Path
+) -> None:
+    """Whoever asked for the latest one asks again."""
+    table = Table(uuid4(), IDENT, str(tmp_path / "t.lance"))
+    lance.write_dataset(pa.table({"id": [1]}), table.location)
+    assert processes.read("a", rows_of, table, 1) == 1
+    with pytest.raises(TableVersionNotFound):
+        processes.read("a", rows_of, table, 2)
 
 
 def test_memory_beyond_the_bound_is_refused(processes: QueryProcesses) -> None:

@@ -10,11 +10,13 @@ from typing import IO, Any, Final
 import lance
 import pyarrow as pa
 
+from tidemill.catalog.errors import TableVersionNotFound
 from tidemill.catalog.model.tables import Table
 from tidemill.lance.datasets import check_bases, translated
 from tidemill.lance.evaluation.bounds import MIB, result_exceeded
 
 IN_MEMORY_BYTES: Final = 16 * MIB
+MISSING_MANIFEST: Final = ".manifest was not found"
 
 
 class Tables:
@@ -25,8 +27,14 @@ class Tables:
         self.result_bytes = result_bytes
 
     def open(self, table: Table, version: int) -> lance.LanceDataset:
+        """Raises TableVersionNotFound if it has been removed since it was known to exist."""
         with translated(table.ident):
-            opened = lance.dataset(table.data_location, version=version, session=self._session)
+            try:
+                opened = lance.dataset(table.data_location, version=version, session=self._session)
+            except ValueError as error:
+                if MISSING_MANIFEST in str(error):
+                    raise TableVersionNotFound(table.ident, version) from error
+                raise
         check_bases(table, opened)
         return opened
 
