@@ -44,6 +44,7 @@ from tidemill.server.settings import ServerSettings
 from tidemill.server.supervisor import Supervision
 from tidemill.server.tls import STRICT_TRANSPORT, Certificates, TlsHandshake
 from tidemill.storage.local import LocalTableFiles
+from tidemill.storage.s3_client import missing_variables
 
 STATE_FILE: Final = "server.json"
 RESTART_SECONDS: Final = 1.0
@@ -116,7 +117,9 @@ def serve(settings: ServerSettings, supervision: Supervision | None = None) -> N
 
 def _open_evaluator(settings: ServerSettings) -> QueryProcesses | InProcess:
     bounds = settings.query_bounds()
-    evaluator = InProcess() if bounds is None else QueryProcesses(bounds, os.environ)
+    # They open tables in the object store themselves.
+    variables = {**os.environ, **(missing_variables(os.environ) if settings.has_object_store else {})}
+    evaluator = InProcess() if bounds is None else QueryProcesses(bounds, variables)
     evaluator.start()
     return evaluator
 
