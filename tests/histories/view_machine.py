@@ -216,7 +216,7 @@ class ViewHistory(RuleBasedStateMachine):
 
     @rule(kept=st.sampled_from([1, 1, 2, 4]))
     def clean_up_source(self, kept: int) -> None:
-        """Only so many of the latest versions can be read afterwards."""
+        """Keeps a few of the latest versions."""
         handle = self.engine.open(self.table)
         with self.engine.lake.store.reading() as tx:
             view = tx.tables.get(self.view)

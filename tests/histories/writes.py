@@ -201,7 +201,7 @@ class PaperTable:
         self.names |= names
 
     def clean_up(self, kept: int) -> None:
-        """Only so many of the latest versions can be read afterwards; lancedb's `optimize` leaves one."""
+        """Keeps a few of the latest versions; lancedb's `optimize` leaves one."""
         handle = self._engine.open(self.ident)
         handle.cleanup_old_versions(timedelta(0), retain_versions=kept)
         left = {version["version"] for version in handle.versions()}

@@ -1,7 +1,7 @@
 """The health of the server: what of the database and the storage can be read and written, and the worker.
 
 Anybody may ask without a credential and monitors ask often, so a report serves all requests for a while, one
-request at a time looks anew, and looking writes nothing that stays. A part that hangs must not take the
+request at a time runs the checks, which leave nothing behind. A part that hangs must not take the
 server's threads with it: requests that come meanwhile are told so.
 """
 

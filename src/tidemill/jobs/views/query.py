@@ -47,7 +47,7 @@ from tidemill.jobs.views.definitions import (
 )
 from tidemill.jobs.views.lineage import DefinitionReader, SourceLinks
 
-# Rows that are gone are looked at if they are few, or at most so many for each row to be made.
+# Rows that are gone are searched if there are at most FEW_GONE of them, or a few per row to be made.
 FEW_GONE: Final = 10_000
 MOST_GONE: Final = 10
 

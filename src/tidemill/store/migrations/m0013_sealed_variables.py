@@ -2,7 +2,7 @@
 
 The database has no key, so whoever opens it puts the cipher into `Connection.info`. Without one, a database
 that has nothing to seal is upgraded, and any other is refused: a tool without the key must not leave clear
-text behind under a schema that promises there is none.
+text behind under a schema that promises encryption.
 """
 
 from __future__ import annotations
