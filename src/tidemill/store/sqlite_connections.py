@@ -82,7 +82,7 @@ class DatabaseFile:
         self.damage: DatabaseDamaged | None = None
 
     def identity(self) -> FileIdentity:
-        """Identifies the current file. Raises Unavailable if it is missing: SQLite would create an empty one."""
+        """Identifies the current file. Raises Unavailable if it is missing, which SQLite would hide."""
         if self.path is None:
             return None
         try:
